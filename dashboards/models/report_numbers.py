@@ -15,7 +15,7 @@ from dashboards.formatting import clock, count, duration, plural, spoken, visibl
 from pipelines.base.time_units import moment_at
 from pipelines.base.wording import AtLeast
 from pipelines.reports.comparing import Judged, Tendency, judged, name_in
-from pipelines.reports.numbers import GroupFigures, Numbers, Verdict
+from pipelines.reports.numbers import GroupFigures, Numbers, Verdict, all_again
 
 THINGS_MAX: Final = 60
 """Things with differences that a page lists; `tidemark reports compare` prints all."""
@@ -46,7 +46,7 @@ WORDS: Final = {
     "unknown_s": "time unknown", "share_percent": "share within", "share_before_percent":
     "share before", "was_there": "there before", "worst_ms": "worst lag", "worst_at_us": "worst at",
     "lag_max": "most messages behind", "end_ms": "lag at the end", "state": "state at the end",
-    "stalls": "stalls", "stood_s": "stood still", "redelivered": "delivered again",
+    "stalls": "stalls", "stood_s": "stood still", "redelivered": "repeated deliveries",
     "at_risk": "at risk of it", "dead_letters": "given up", "withheld": "withheld",
     "windows": "times", "groups": "groups", "open_at_end": "open at the end",
     "longest_s": "the longest", "longest_of": "the longest of", "longest_evidence": "its evidence",
@@ -115,14 +115,14 @@ def summary(numbers: Numbers, cluster: str = "") -> list[Figure]:
     known = sum(one.within_s + one.behind_s for one in groups)
     whole = known + sum(one.unknown_s for one in groups)
     stood_s = sum(one.stood_s for one in (groups if cluster else numbers.stalls))
-    again = sum(one.redelivered for one in (groups if cluster else numbers.duplicates))
+    again = all_again(groups if cluster else numbers.duplicates)
     letters = sum(one.letters for one in numbers.dead_letters if cluster in ("", one.cluster))
     return [
         Figure("missed", count(counts[Verdict.MISSED]), f"of {plural(len(groups), 'group')}"),
         Figure("kept", count(counts[Verdict.KEPT])),
         Figure("unclear", count(counts[Verdict.UNCLEAR]), "too little is known"),
         Figure("stood still", duration(1000 * stood_s), "queues, summed"),
-        Figure("delivered again", count(again), "messages"),
+        Figure("repeated deliveries", again),
         Figure("given up", count(letters), "messages"),
         Figure("known", _share(known, whole), "of their time"),
     ]

@@ -371,31 +371,27 @@ def _at_risk(risks: pl.DataFrame, look: Look, doubts: Doubts) -> Any:
 
 
 def _twice(risks: pl.DataFrame, look: Look) -> Any:
-    """Messages that were delivered a second time in the range: never good news, over or not."""
+    """Deliveries that were repeated in the range: never good news, over or not."""
     confirmed = risks.filter(pl.col("outcome") == "CONFIRMED").sort("opened_at")
     is_observed = look.data.moment.is_observed
     again = came_again(confirmed.iter_rows(named=True), is_observed=is_observed)
     none = "none seen" if again.reason is None else REASONS[again.reason]
     causes = [with_article(spoken(cause)) for cause in confirmed["cause"].unique().sort()]
+    note = f"{again.of_messages} after {', '.join(causes)}".strip() if causes else none
     return tile(
-        "delivered twice",
+        "repeated deliveries",
         _least(again),
-        _divided(
-            confirmed,
-            look,
-            f"after {', '.join(causes)}" if causes else none,
-            number="redelivered_messages",
-        ),
+        _divided(confirmed, look, note, number="redelivered_messages"),
         href=_of_first(confirmed, look, "#group-duplicates-card"),
-        tone="bad" if again.messages else "calm",
+        tone="bad" if again.deliveries else "calm",
     )
 
 
 def _least(again: CameAgain) -> Any:
     """A number as large as the tiles beside it; that it is the least stands before it."""
-    if again.messages is None:
+    if again.deliveries is None:
         return UNKNOWN
-    said = count(again.messages)
+    said = count(again.deliveries)
     return said if again.reason is None else [html.Small("at least"), said]
 
 

@@ -521,7 +521,7 @@ def group_table(numbers: Numbers | None, groups: Sequence[GroupFigures], view: V
             html.Span(f"{duration(one.objective_ms)} for {one.target_percent:g} %"),
             html.Span(one.worst, className="number"),
             html.Span(duration(1000 * one.stood_s) if one.stalls else "–", className="number"),
-            html.Span(count(one.redelivered) if one.redelivered else "–", className="number"),
+            html.Span(one.again if one.again != "0" else "–", className="number"),
             html.Span(count(one.dead_letters) if one.dead_letters else "–", className="number"),
             html.Span(
                 f"withheld: {visible(one.withheld)}" if one.withheld else spoken(one.state),

@@ -86,8 +86,14 @@ def clock(moment: datetime | None, *, day: bool = False) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 queue`, `2 queues`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """`1 queue`, `2 queues`, `2 deliveries`."""
+    return f"{number:,} {noun if number == 1 else plural_of(noun)}"
+
+
+def plural_of(noun: str) -> str:
+    """`queues`, `deliveries`."""
+    is_changed = noun.endswith("y") and noun[-2:-1] not in _VOWELS
+    return f"{noun[:-1]}ies" if is_changed else f"{noun}s"
 
 
 def with_article(noun: str) -> str:

@@ -21,6 +21,7 @@ from pipelines.base.time_units import micros
 from pipelines.reports.gathering import Gathered
 from pipelines.reports.numbers import DeadLetters, DuplicateCause, RetentionRisk, StallCause
 from pipelines.reports.windows import Window
+from pipelines.sentences.duplicates import CameAgain, came_again, messages_again
 
 RISKS_MAX: Final = 200
 """Groups at risk of retention that are named."""
@@ -96,13 +97,13 @@ def duplicate_causes(gathered: Gathered, *, before_is_known: bool) -> tuple[Dupl
     """Risks that began in the period, by cause, the one with most re-deliveries first."""
     before: Counter[str] = Counter()
     for row in _begun(gathered, gathered.window.before):
-        before[row["cause"]] += row["redelivered_messages"]
+        before[row["cause"]] += row["redelivered_messages"] or 0
     by_cause: dict[str, list[Row]] = {}
     for row in _begun(gathered, gathered.window):
         by_cause.setdefault(row["cause"], []).append(row)
     found = []
     for cause, rows in by_cause.items():
-        out = Counter(row["outcome"] for row in rows)
+        out, again = Counter(row["outcome"] for row in rows), came_again(rows)
         settled = [row for row in rows if row["outcome"] != "POSSIBLE"]
         certain = [row["certain_messages"] for row in settled]
         found.append(
@@ -112,29 +113,29 @@ def duplicate_causes(gathered: Gathered, *, before_is_known: bool) -> tuple[Dupl
                 groups=len({_key(row) for row in rows}),
                 predicted=sum(row["at_risk_messages"] for row in settled),
                 certain=None if None in certain or not certain else sum(certain),
-                redelivered=sum(row["redelivered_messages"] for row in rows),
+                redelivered=again.deliveries or 0,
+                again_is_least=again.reason is not None,
                 confirmed=out["CONFIRMED"],
                 passed=out["PASSED"],
                 possible=out["POSSIBLE"],
                 open_at_most=sum(row["at_risk_messages"] for row in rows)
                 - sum(row["at_risk_messages"] for row in settled),
-                exceeded=sum(
-                    row["redelivered_messages"] > row["at_risk_messages"] for row in settled
-                ),
+                exceeded=sum(messages_again(row) > row["at_risk_messages"] for row in settled),
                 redelivered_before=before[cause] if before_is_known else None,
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.redelivered, -one.windows, one.cause)))
 
 
-def redelivered_by_group(gathered: Gathered) -> dict[Key, tuple[int, int]]:
-    """Re-deliveries of each group, and messages that were at risk."""
-    found: dict[Key, tuple[int, int]] = {}
+def redelivered_by_group(gathered: Gathered) -> dict[Key, tuple[CameAgain, int]]:
+    """What came again of each group, and messages that were at risk."""
+    found: dict[Key, list[Row]] = {}
     for row in _begun(gathered, gathered.window):
-        again, at_risk = found.get(_key(row), (0, 0))
-        risk = row["at_risk_messages"]
-        found[_key(row)] = (again + row["redelivered_messages"], at_risk + risk)
-    return found
+        found.setdefault(_key(row), []).append(row)
+    return {
+        key: (came_again(rows), sum(row["at_risk_messages"] for row in rows))
+        for key, rows in found.items()
+    }
 
 
 def _begun(gathered: Gathered, period: Window) -> Iterable[Row]:

@@ -35,6 +35,7 @@ from pipelines.reports.incidents import (
 from pipelines.reports.news import headline_of, news_of
 from pipelines.reports.numbers import FORMAT, Check, Emitter, GroupFigures, Numbers, Verdict
 from pipelines.reports.windows import Window
+from pipelines.sentences.duplicates import CameAgain
 
 _RESTS_ON: Final = ("consumer_lag", "consumer_lag_rollups", "group_state")
 """Tables from which a group's verdict is made."""
@@ -112,7 +113,7 @@ def _groups(
                 objective=objectives.of(*key),
                 before=before.get(key),
                 stalled=stalls.get(key, (0, 0)),
-                again=again.get(key, (0, 0)),
+                again=again.get(key, (CameAgain(0), 0)),
                 letters=dead.get(key, 0),
                 withheld=_withheld(trust, gathered.window, key[1], emitters.get(key, ())),
                 state=states.get(key, "UNKNOWN"),
@@ -135,7 +136,7 @@ def _figures(
     objective: Objective,
     before: Course | None,
     stalled: tuple[int, int],
-    again: tuple[int, int],
+    again: tuple[CameAgain, int],
     letters: int,
     withheld: str,
     state: str,
@@ -167,7 +168,7 @@ def _figures(
         state="UNKNOWN" if ends_unknown else state,
         stalls=stalled[0],
         stood_s=stalled[1],
-        redelivered=again[0],
+        redelivered=again[0].deliveries or 0,
         at_risk=again[1],
         dead_letters=letters,
         withheld=withheld,
@@ -175,6 +176,7 @@ def _figures(
         course=letters_drawn,
         is_part=bool(np.any(course.is_part)),
         end_is_part=bool(known.size and course.is_part[known[-1]]),
+        again_is_least=again[0].reason is not None,
     )
 
 

@@ -10,6 +10,7 @@ the same numbers, in the same order.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -72,6 +73,13 @@ class GroupFigures:
     """Was the lag of a queue unknown at times? Then worst_ms and lag_max are the least."""
     end_is_part: bool = False
     """Was it in the last slot of which something is known? Then end_ms is the least."""
+    again_is_least: bool = False
+    """Is it unknown of some windows what came again? Then redelivered is the least."""
+
+    @property
+    def again(self) -> str:
+        """Its repeated deliveries, in words."""
+        return _least_if(self.again_is_least, self.redelivered)
 
     @property
     def worst(self) -> str:
@@ -117,6 +125,25 @@ class DuplicateCause:
     exceeded: int
     """Windows of which more came again than predicted."""
     redelivered_before: int | None
+    again_is_least: bool = False
+    """Is it unknown of some windows what came again? Then redelivered is the least."""
+
+    @property
+    def again(self) -> str:
+        """Repeated deliveries, in words."""
+        return _least_if(self.again_is_least, self.redelivered)
+
+
+def all_again(rows: Iterable[GroupFigures | DuplicateCause]) -> str:
+    """Repeated deliveries of all these rows, in words."""
+    several = tuple(rows)
+    is_least = any(one.again_is_least for one in several)
+    return _least_if(is_least, sum(one.redelivered for one in several))
+
+
+def _least_if(is_least: bool, number: int) -> str:
+    """A number, at least so many, or unknown where nothing was seen."""
+    return or_more(None if is_least else number, number or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +254,10 @@ class Numbers:
         values = msgspec.to_builtins(self)
         for name in ("lake", "run_id", "cycle", "told_at_us"):
             del values[name]
-        for group in values["groups"]:  # Earlier versions knew neither.
-            for name in ("is_part", "end_is_part"):
-                if not group[name]:
-                    del group[name]
+        for row in (*values["groups"], *values["duplicates"]):  # Earlier versions knew none.
+            for name in ("is_part", "end_is_part", "again_is_least"):
+                if not row.get(name, True):
+                    del row[name]
         return hashlib.sha256(msgspec.json.encode(values, order="deterministic")).hexdigest()[:16]
 
 

@@ -31,7 +31,14 @@ from pipelines.reports.drawing import (
     predicted_bar,
     sparkline,
 )
-from pipelines.reports.numbers import DuplicateCause, GroupFigures, News, Numbers, Verdict
+from pipelines.reports.numbers import (
+    DuplicateCause,
+    GroupFigures,
+    News,
+    Numbers,
+    Verdict,
+    all_again,
+)
 from pipelines.reports.windows import zone_of
 from pipelines.sentences import periods
 from pipelines.sentences.emitters import polled
@@ -51,7 +58,7 @@ def top(numbers: Numbers, *, revised: str = "", rebuilt: str = "") -> str:
     tiles = [
         (_missed(numbers), "groups missed their objective"),
         (duration(1000 * sum(one.stood_s for one in numbers.stalls)), "queues stood still, summed"),
-        (count(sum(one.redelivered for one in numbers.duplicates)), "messages delivered again"),
+        (all_again(numbers.duplicates), "repeated deliveries"),
         (count(sum(one.letters for one in numbers.dead_letters)), "messages given up"),
         (_known(numbers), "of the groups' time is known"),
     ]
@@ -204,7 +211,7 @@ def groups(numbers: Numbers, *, pages: str = "") -> str:
     return (
         "<section><h2>Groups, the worst first</h2><p class='legend'>Bars: time lag, logarithmic "
         "above the dashed line of each group's objective; hatched: unknown. <i>Within</i>: share "
-        "of the known time within the objective. <i>Again</i>: messages delivered again.</p>"
+        "of the known time within the objective. <i>Again</i>: repeated deliveries.</p>"
         f"<table class='groups'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         "</section>"
     )
@@ -254,7 +261,7 @@ def _row(numbers: Numbers, one: GroupFigures, greatest: float, pages: str) -> st
         before,
         one.worst,
         duration(1000 * one.stood_s) if one.stalls else "–",
-        count(one.redelivered) if one.redelivered else "–",
+        one.again if one.again != "0" else "–",
         count(one.dead_letters) if one.dead_letters else "–",
     )
     figures = "".join(f"<td class='n'>{escape(cell)}</td>" for cell in cells)
@@ -335,12 +342,12 @@ def duplicates(numbers: Numbers) -> str:
             predicted_bar(one.certain, one.predicted, one.redelivered, most),
             "unknown" if one.certain is None else count(one.certain),
             count(one.predicted),
-            count(one.redelivered),
+            one.again,
             "–" if not one.exceeded else plural(one.exceeded, "time"),
         )
         for one in numbers.duplicates
     ]
-    heads = ("cause", "predicted ▮ observed", "certain", "at most", "observed", "exceeded")
+    heads = ("cause", "predicted ▮ observed", "certain", "at most", "deliveries", "exceeded")
     return _table("Duplicates: predicted and observed", heads, rows)
 
 

@@ -62,8 +62,9 @@ OF_OFFSETS: Final[Mapping[str, Texts]] = {
         "need to know.",
         "{% if redelivered is none %}It may deliver up to {{ at_risk | plural('message') }} of "
         "{{ queues | plural('queue') }} again; how many it did is unknown, for it is observed from "
-        "outside.{% else %}It delivered {% if unknown_reason %}at least {% endif %}"
-        "{{ redelivered | plural('message') }} of {{ queues | plural('queue') }} again.{% endif %}",
+        "outside.{% else %}It made {% if unknown_reason %}at least {% endif %}"
+        "{{ redelivered | plural('repeated delivery') }} on {{ queues | plural('queue') }}."
+        "{% endif %}",
     ),
     "LogCut": _texts(
         "The log of broker {{ labels.broker }} was cut, and group {{ labels.group }} was moved "

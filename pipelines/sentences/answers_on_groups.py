@@ -27,7 +27,7 @@ from pipelines.sentences.answers import (
 from pipelines.sentences.causes import shown
 from pipelines.sentences.checks import WITHHELD
 from pipelines.sentences.duplicates import came_again
-from pipelines.sentences.figures import moment, was, whole
+from pipelines.sentences.figures import moment, whole
 from pipelines.sentences.groups import how_far
 from pipelines.sentences.recent_changes import of_rollbacks
 from pipelines.sentences.stalls import stands_now
@@ -177,7 +177,7 @@ def _uncaused(states: pl.DataFrame) -> list[str]:
 def of_duplicates(
     asked: Question, rows: pl.DataFrame, together: pl.DataFrame, *, at_risk: int
 ) -> str:
-    """How many windows, how many came true, and how many messages that was; before it, brokers that
+    """How many windows, how many came true, and with how many deliveries; before it, brokers that
     went back on many groups `together`. `at_risk`: messages of the windows that are open.
     """
     if rows.is_empty():
@@ -186,12 +186,12 @@ def of_duplicates(
     again = came_again(rows.iter_rows(named=True))
     number = rows.height
     said = f"{plural(number, 'window')} of duplicate risk{asked.words} {is_or_are(number)} known"
-    if again.messages is None:
+    if again.deliveries is None:
         said += f"; whether any message was delivered twice is {again.number}"
+    elif not again.deliveries:
+        said += "; none is confirmed"
     else:
-        were = was(1 if again.messages == 1 else 2)
-        said += f"; {confirmed} {is_or_are(confirmed)} confirmed: "
-        said += f"{again.text} {were} delivered twice"
+        said += f"; {confirmed} {is_or_are(confirmed)} confirmed, with {again.text}"
     still = rows.filter(pl.col("state") == "OPEN").height
     if still:
         risked = f"{plural(at_risk, 'message')} {is_or_are(at_risk)} at risk"

@@ -5,7 +5,8 @@ one figure of several windows, wherever a person reads it. A broker reports each
 messages again; what an observer from outside saw is the least.
 
 Invariant: a sentence says nothing that the row's other columns do not; nothing that is unknown
-counts as 0. Absent on purpose: deciding.
+counts as 0; deliveries are counted, and a message that comes again nine times is nine of them.
+Absent on purpose: deciding.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipelines.base.wording import at_least, plural, unknown
+from pipelines.lake.schemas import QUEUE
 from pipelines.sentences.figures import client as named
-from pipelines.sentences.figures import clock, messages, queue_of, was, whole
+from pipelines.sentences.figures import clock, messages, queue_of, whole
 
 OF_ONE_MESSAGE: Final = ("SEND_BACK", "SEND_RETRY", "INVISIBLE_TIME_EXPIRED")
 """Bases whose windows are about one message, opened and closed at once."""
@@ -40,6 +42,7 @@ ADVICE: Final[Mapping[str, str]] = {
 }
 """What to do, by basis, else by cause; of the others it is to take a message twice."""
 Revision = Mapping[str, Any]
+REPEATED: Final = "repeated delivery"
 OBSERVED: Final = "OBSERVED"
 """`redelivered_unknown_reason` of a broker that is watched from outside."""
 
@@ -156,8 +159,8 @@ def _seen(row: Revision) -> str:
         return ""
     least = "" if tells_redeliveries(row) else "at least "
     return (
-        f"{least}{messages(count)} of [{row['redelivered_from']}, {row['redelivered_to']}) "
-        f"{was(count)} delivered again to {named(row['next_client_id'])}"
+        f"{least}{plural(count, REPEATED)} of [{row['redelivered_from']}, {row['redelivered_to']}) "
+        f"went to {named(row['next_client_id'])}"
     )
 
 
@@ -204,25 +207,33 @@ def tells_redeliveries(row: Revision) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CameAgain:
-    """Messages that were delivered again."""
+    """Deliveries of messages that had been delivered before."""
 
-    messages: int | None
+    deliveries: int | None
     """None: unknown. With a reason, the least."""
     reason: str | None = None
     """Why it is unknown, or only the least; None: it is exact."""
+    messages_at_most: int | None = None
+    """How many messages these were at most, where they are fewer than the deliveries; else None."""
 
     @property
     def number(self) -> str:
         """`5`, `at least 5`, or that it is unknown, and why."""
-        return at_least(self.messages, reason=self.reason)
+        return at_least(self.deliveries, reason=self.reason)
 
     @property
     def text(self) -> str:
-        """`5 messages`, `at least 1 message`, or that it is unknown how many, and why."""
-        if self.messages is None:
-            return f"how many messages is {unknown(self.reason)}"
-        said = plural(self.messages, "message")
-        return f"at least {said}" if self.reason else said
+        """`5 repeated deliveries`, `at least` so many, or that it is unknown how many, and why."""
+        if self.deliveries is None:
+            return f"how many repeated deliveries is {unknown(self.reason)}"
+        said = plural(self.deliveries, REPEATED)
+        return f"at least {said}" if self.reason else f"{said}{self.of_messages}"
+
+    @property
+    def of_messages(self) -> str:
+        """` of at most 40 messages`; nothing where each delivery may be of another message."""
+        most = self.messages_at_most
+        return "" if most is None else f" of at most {plural(most, 'message')}"
 
 
 def came_again(windows: Iterable[Mapping[str, Any]], *, is_observed: bool = False) -> CameAgain:
@@ -232,8 +243,33 @@ def came_again(windows: Iterable[Mapping[str, Any]], *, is_observed: bool = Fals
     or not; that none opened does not mean that nothing came again.
     """
     reason = OBSERVED if is_observed else None
-    seen = 0
+    seen, again = 0, []
     for row in windows:
-        seen += row["redelivered_messages"] or 0
         reason = reason or row["redelivered_unknown_reason"]
-    return CameAgain(None if reason and not seen else seen, reason)
+        if row["redelivered_messages"]:
+            seen += row["redelivered_messages"]
+            again.append(row)
+    if reason:
+        return CameAgain(seen or None, reason)
+    most = _messages_of(again)
+    return CameAgain(seen, None, most if most is not None and most < seen else None)
+
+
+def messages_again(row: Mapping[str, Any]) -> int:
+    """How many messages of a row of duplicate_risk_windows came again, as far as was seen."""
+    again = came_again([row])
+    return again.messages_at_most or again.deliveries or 0
+
+
+def _messages_of(again: Iterable[Mapping[str, Any]]) -> int | None:
+    """Offsets that came again at most, each once; None: a range is not known."""
+    count = 0
+    reached: dict[tuple[Any, ...], int] = {}
+    for row in sorted(again, key=lambda one: one.get("redelivered_from") or 0):
+        begin, end = row.get("redelivered_from"), row.get("redelivered_to")
+        if begin is None or end is None:
+            return None
+        queue = tuple(row[name] for name in QUEUE)
+        count += max(0, end - max(begin, reached.get(queue, begin)))
+        reached[queue] = max(end, reached.get(queue, end))
+    return count

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from pipelines.base.time_units import moment_at
-from pipelines.base.wording import duration, plural
+from pipelines.base.wording import duration, plural, plural_of
 
 CLIENT_MAX: Final = 60
 """Characters of a client id in a sentence."""
@@ -96,7 +96,7 @@ def messages(count: int | None) -> str:
 
 def number_of(count: int | None, noun: str) -> str:
     """So many of something: `1 queue`, `2 queues`, `an unknown number of queues`."""
-    return f"an unknown number of {noun}s" if count is None else plural(count, noun)
+    return f"an unknown number of {plural_of(noun)}" if count is None else plural(count, noun)
 
 
 def was(count: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipelines.base.wording import plural
+from pipelines.sentences.duplicates import REPEATED
 from pipelines.sentences.figures import listed, number_of, was, whole
 
 NO_GROUP: Final = "Nothing is known of this period: gold has no group in it."
@@ -133,8 +134,8 @@ def stalls_new(stalls: int, before: int, longest_of: str) -> str:
 
 
 def redelivered_new(redelivered: int, before: int) -> str:
-    """More messages that were delivered again than before."""
-    return f"{plural(redelivered, 'message')} delivered again, {before:,} before"
+    """More deliveries of messages that had been delivered than before."""
+    return f"{plural(redelivered, REPEATED)}, {before:,} before"
 
 
 def letters_new(letters: int, before: int, reason: str) -> str:

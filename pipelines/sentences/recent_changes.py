@@ -62,8 +62,8 @@ def risks_ended(rows: Sequence[Row]) -> str:
     """The same when they ended together, and what came of them."""
     first, again = rows[0], came_again(rows)
     delivered = ""
-    if again.messages:
-        delivered = f"; {again.text} {was(again.messages)} delivered again"
+    if again.deliveries:
+        delivered = f", with {again.text}"
     return whole(
         f"the risk of group {first['group']} on {queues(rows)} is over, {first['outcome'].lower()} "
         f"({spoken(first['cause'])}){delivered}"
@@ -145,11 +145,11 @@ def rollback(row: Mapping[str, Any]) -> str:
     A crash alone costs what was committed since the last persist, which may be nothing.
     """
     again = came_again([row])
-    has_fallen = bool(again.messages) or any(one != "BROKER_CRASH" for one in row["causes"])
-    came = f"{again.text} {was(again.messages or 0)} delivered again so far"
-    if again.messages == 0:
+    has_fallen = bool(again.deliveries) or any(one != "BROKER_CRASH" for one in row["causes"])
+    came = f"it made {again.text} so far"
+    if again.deliveries == 0:
         came = "none was delivered again so far"
-    if again.messages is None:
+    if again.deliveries is None:
         came = f"whether any was delivered again is {again.number}"
     causes = ", ".join(spoken(cause) for cause in row["causes"])
     went = "went" if has_fallen else "may have gone"

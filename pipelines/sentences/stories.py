@@ -65,7 +65,7 @@ def replaced(row: Row) -> str:
 def risk(row: Row) -> str:
     """A window in which messages were at risk, and what came of it."""
     again = came_again([row])
-    seen = f", {again.text} of its range delivered again" if again.messages else ""
+    seen = f", {again.text}" if again.deliveries else ""
     return (
         f"risk of a second delivery ({spoken(row['cause'])}), {row['outcome'].lower()}{seen}: "
         f"{row['evidence']}"

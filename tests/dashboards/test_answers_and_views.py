@@ -161,7 +161,7 @@ class TestAnswers:
         )
         assert (
             "The risk of group ledger on queues 2, 3 of payments is over, confirmed (consumer "
-            "crash); 14 messages were delivered again." in said
+            "crash), with 14 repeated deliveries." in said
         )
 
     def test_offsets_beyond_a_browsers_numbers_keep_every_digit(self, story: Lake) -> None:

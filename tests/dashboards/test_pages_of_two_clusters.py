@@ -162,7 +162,7 @@ class TestOverview:
         notes = _tiles(lakes["both"])
         alone = {cluster: _tiles(lakes[cluster]) for cluster in (EAST, WEST)}
         assert notes["groups"] == f"{WEST} 2 · {EAST} 1 · 3 groups"
-        for label in ("stalled windows", "dead letters", "delivered twice", "messages behind"):
+        for label in ("stalled windows", "dead letters", "repeated deliveries", "messages behind"):
             shares = [
                 f"{cluster} {value}"
                 for cluster in (WEST, EAST)

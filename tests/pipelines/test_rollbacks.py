@@ -92,7 +92,7 @@ def test_two_hundred_groups_that_fell_at_once_are_one_finding() -> None:
     assert len(one["window_ids"]) == 800
     assert rollback(one) == (
         "Broker broker-a went back on 800 queues of 200 groups at 12:00:00 UTC (broker crash). "
-        "8,000 messages were at risk of a second delivery; 5,600 messages were delivered again so "
+        "8,000 messages were at risk of a second delivery; it made 5,600 repeated deliveries so "
         "far. The groups are g000, g001, g002, g003, g004 and 195 more. See whether their "
         "listeners take a message twice without harm."
     )
@@ -135,7 +135,7 @@ def test_a_crash_that_costs_nobody_anything_is_no_roll_back() -> None:
             None,
             "whether any was delivered again is unknown: an observer sees only what",
         ),
-        ((None, 3), 3, "delivery; at least 3 messages were delivered again so far"),
+        ((None, 3), 3, "delivery; it made at least 3 repeated deliveries so far"),
     ],
 )
 def test_what_came_again_of_a_broker_that_is_watched_is_the_least_or_unknown(

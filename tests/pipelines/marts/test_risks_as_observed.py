@@ -46,4 +46,4 @@ def test_what_an_observer_saw_come_again_is_the_least_that_did() -> None:
         ("POSSIBLE", None, "OBSERVED"),
         ("CONFIRMED", 4, "OBSERVED"),
     ]
-    assert " At least 4 messages of [80, 84) were delivered again to b." in rows[-1]["evidence"]
+    assert " At least 4 repeated deliveries of [80, 84) went to b." in rows[-1]["evidence"]

@@ -39,7 +39,7 @@ VERB = re.compile(
     r"|catches|changed|come|comes|consumes|costs|delivered|did|died|divides|do|does|ended"
     r"|ends|fail|failed|fails|falls|fell|find|finds|fired|fires|flaps|flushed|found|gains|gave|go"
     r"|goes|got|grew|grows|had|has|have|held|hold|holds|is|joined|keeps|kept|knows|lags"
-    r"|lasted|leads|leaves|left|lies|loses|lost|makes|may|missed|moves|names|needs|passed"
+    r"|lasted|leads|leaves|left|lies|loses|lost|made|makes|may|missed|moves|names|needs|passed"
     r"|planned|plans|pulls|ran|read|reads|report|reported|reports|restarted|rested|rests|risked"
     r"|risks|runs|said|says|sent|serves|should|shows|stands|stood|stopped|stores|subscribe"
     r"|take|takes|took|uses|wait|waits|was|went|were|will|would"

@@ -148,8 +148,8 @@ class TestSentences:
             (
                 lambda tm: tm.duplicates("ledger"),
                 (
-                    "6 windows of duplicate risk of ledger are known; 2 are confirmed: 14 messages "
-                    "were delivered twice."
+                    "6 windows of duplicate risk of ledger are known; 2 are confirmed, with 14 "
+                    "repeated deliveries."
                 ),
             ),
             (lambda tm: tm.dead_letters(), "1 dead letter is known, from orders."),

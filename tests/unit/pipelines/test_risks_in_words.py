@@ -6,13 +6,13 @@ import pytest
 
 from pipelines.sentences.duplicates import evidence
 
-AGAIN_BY_C2 = "55 messages of [100, 155) were delivered again to c2"
+AGAIN_BY_C2 = "55 repeated deliveries of [100, 155) went to c2"
 
 
 @pytest.mark.parametrize(
     ("redelivered_to", "ending"),
     [
-        (140, "40 messages of [100, 140) were delivered again to c2"),
+        (140, "40 repeated deliveries of [100, 140) went to c2"),
         (155, f"{AGAIN_BY_C2}. Those from 140 on had been pulled after the event"),
     ],
 )

@@ -69,8 +69,8 @@ def test_a_group_that_is_not_to_be_believed_hides_no_other(lake: Lake, question:
         (
             "duplicates",
             (
-                "6 windows of duplicate risk are known; 2 are confirmed: 14 messages were "
-                "delivered twice. 1 "
+                "6 windows of duplicate risk are known; 2 are confirmed, with 14 "
+                "repeated deliveries. 1 "
             ),
         ),
     ],

@@ -222,6 +222,36 @@ def test_duplicates_hold_what_was_predicted_against_what_was_observed() -> None:
     assert (crash.exceeded, crash.certain, crash.redelivered_before) == (1, None, 9)
 
 
+def test_what_nobody_could_count_of_a_watched_broker_is_the_least_or_unknown() -> None:
+    unseen = {"redelivered_messages": None, "redelivered_unknown_reason": "OBSERVED"}
+    told = numbers(
+        gathered(
+            course("orders", [5] * 60),
+            course("mail", [5] * 60),
+            risks=[
+                risk("orders", at(5), "CONFIRMED", redelivered_messages=80),
+                risk("orders", at(6), "POSSIBLE", **unseen),
+                risk("mail", at(7), "POSSIBLE", cause="HAND_OVER", **unseen),
+                risk("mail", at(-8), "POSSIBLE", cause="HAND_OVER", **unseen),
+            ],
+        )
+    )
+    said = {one.cause: one.again for one in told.duplicates}
+    assert said == {"CONSUMER_CRASH": "at least 80", "HAND_OVER": "unknown"}
+    assert {one.group: one.again for one in told.groups} == {
+        "orders": "at least 80",
+        "mail": "unknown",
+    }
+
+
+def test_messages_that_came_again_twice_are_not_more_than_was_predicted() -> None:
+    where = {"broker": "b", "topic": "t", "queue_id": 0}
+    ranges = {"redelivered_from": 0, "redelivered_to": 100}
+    twice = risk("mail", at(7), "CONFIRMED", redelivered_messages=200, **ranges, **where)
+    (cause,) = numbers(gathered(risks=[twice])).duplicates
+    assert (cause.redelivered, cause.exceeded) == (200, 0)
+
+
 def totals(edge: int, *counts: int) -> dict[str, object]:
     names = ("dead_lettered", "redriven", "discarded", "expired")
     place = {"emitter": EMITTER, "cluster": CLUSTER, "group": "orders", "edge": edge}
