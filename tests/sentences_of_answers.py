@@ -11,6 +11,7 @@ import polars as pl
 
 from pipelines.sentences import alert_reasons, answers, checks, emitters, events, recent_changes
 from pipelines.sentences import answers_on_groups as on_groups
+from pipelines.sentences.groups import CameBack, acknowledges_none
 from pipelines.sentences.losses import unaccounted
 
 AT = datetime(2026, 3, 1, 19, 10, 3, tzinfo=UTC)
@@ -50,6 +51,7 @@ GROUP: dict[str, Any] = {
     "time_lag_ms": 40_000,
     "time_lag_at_least_ms": 40_000,
 }
+NAMES = [f"pops{number}" for number in range(7)]
 WELL = {
     "group": "billing",
     "state": "OK",
@@ -246,12 +248,21 @@ def _of_causes() -> Iterator[tuple[str, str]]:
 
 def _of_windows() -> Iterator[tuple[str, str]]:
     nothing, still, over = (rows(*one, like=WINDOW) for one in ((), ({},), (CLOSED,)))
-    yield "stalls, none", on_groups.of_stalls(ONE, nothing)
-    yield "stalls, none in a range", on_groups.of_stalls(RANGE, nothing)
-    yield "stalls, open", on_groups.of_stalls(ONE, still)
-    yield "stalls, over", on_groups.of_stalls(ONE, over)
+    since = {"cluster": "prod", "unacknowledged_since": AT}
+    stands, well = rows(like={**GROUP, **since}), rows(WELL, like={**GROUP, **since})
+    pops = [
+        {"group": name, "reason": acknowledges_none(name, CameBack(many, AT))}
+        for many, name in enumerate(NAMES, 320)
+    ]
+    yield "stalls, none", on_groups.of_stalls(ONE, nothing, well)
+    yield "stalls, none in a range", on_groups.of_stalls(RANGE, nothing, well)
+    yield "stalls, open", on_groups.of_stalls(ONE, still, rows({}, like={**GROUP, **since}))
+    yield "stalls, over", on_groups.of_stalls(ONE, over, well)
     paused = {"rule": "PAUSED", **CLOSED}
-    yield "stalls, paused", on_groups.of_stalls(ONE, rows(paused, {}, like=WINDOW))
+    yield "stalls, paused", on_groups.of_stalls(ONE, rows(paused, {}, like=WINDOW), stands)
+    for name, groups in (("a group", pops[:1]), ("each of many groups", pops)):
+        whole = rows(*groups, like={**GROUP, **since})
+        yield f"stalls, {name} acknowledges none", on_groups.of_stalls(ONE, nothing, whole)
     together = rows(like=ROLLBACK)
     for name, frame, at_risk in (("open", still, 40), ("over", over, 0)):
         said = on_groups.of_duplicates(ONE, frame, together, at_risk=at_risk)

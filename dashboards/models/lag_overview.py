@@ -50,7 +50,7 @@ BOUNDS: Final = (bound_of("time_lag_ms"), bound_of("lag_messages"))
 RETURN_WITHIN: Final = timedelta(seconds=120)
 """Clients that join this soon after a restart came back because of it: they look for a broker each
 30 s."""
-_LATER: Final = ("trend_unknown_reason",)
+_LATER: Final = ("trend_unknown_reason", "unacknowledged_since")
 """Columns that a lake of an earlier version has not."""
 CHANGES_MAX: Final = 60
 """Entries of the feed; older ones are counted."""

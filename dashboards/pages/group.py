@@ -50,7 +50,7 @@ from pipelines.sentences import pictures, recent_changes
 from pipelines.sentences.causes import shown as cause_shown
 from pipelines.sentences.duplicates import came_again
 from pipelines.sentences.new_lives import NewLife
-from pipelines.sentences.pop_groups import PopGroup, pop_group
+from pipelines.sentences.pop_groups import PopGroup, pop_group, stand_whole
 
 if TYPE_CHECKING:
     from pipelines.alerting.board import Board, Past
@@ -318,7 +318,7 @@ def _content(
                 [_risk_table(risks, look.view), *_lost(replaced), *_lost(unread), *_lives(lives)]
             )
         ),
-        tree(_stall_table(stalls, look.view)),
+        tree(html.Div([*_whole_stand(judged, standing), _stall_table(stalls, look.view)])),
         tree(_member_table(rebalances)),
         tree(_dead_table(dead, look.view)),
     )
@@ -489,6 +489,11 @@ def _outcome(row: dict[str, Any]) -> html.Span:
         ],
         className=f"pill pill-outcome-{outcome.lower()}",
     )
+
+
+def _whole_stand(states: pl.DataFrame, still: pl.DataFrame) -> list[Any]:
+    """That the group stands though none of its queues does; nothing of others."""
+    return [html.P(visible(said), className="reason") for said in stand_whole(states, still)]
 
 
 def _stall_table(stalls: pl.DataFrame, view: View) -> Any:

@@ -48,6 +48,7 @@ from pipelines.reading.rollbacks import rollbacks
 from pipelines.reading.trust import Doubts, Trust
 from pipelines.sentences import pictures
 from pipelines.sentences.duplicates import CameAgain, came_again
+from pipelines.sentences.pop_groups import stand_whole
 from pipelines.sentences.stalls import stands_now
 
 GROUPS_PER_PAGE: Final = 25
@@ -298,7 +299,7 @@ def _strip(
             ),
             href="#overview-groups-card",
         ),
-        _standing(stalls, look, stalls_doubted),
+        _standing(stalls, groups, look, stalls_doubted),
         _at_risk(open_risks, look, risks_doubted),
         _twice(risks, look),
         _dead_letters(dead, look),
@@ -331,18 +332,20 @@ def _divided(rows: pl.DataFrame, look: Look, note: str, *, number: str | None = 
     return " · ".join([*said, note])
 
 
-def _standing(stalls: pl.DataFrame, look: Look, doubts: Doubts) -> Any:
+def _standing(stalls: pl.DataFrame, groups: pl.DataFrame, look: Look, doubts: Doubts) -> Any:
     """Windows in which consumption stands still now, of groups whose verdicts may be believed;
-    without any, only such a verdict says so."""
+    without any, only such a verdict says so. A group may stand without one."""
     rest = doubts.rest_of(stalls)
-    calm = "nothing stands still" if doubts.whole is None else str(doubts.whole)
+    whole = stand_whole(doubts.rest_of(groups), rest)
+    calm = visible(whole[0]) if whole else "nothing stands still"
+    calm = calm if doubts.whole is None else str(doubts.whole)
     note = _stall_now(rest.row(-1, named=True), look) if rest.height else calm
     return tile(
         "stalled windows",
         count(rest.height) if doubts.whole is None else WITHHELD_WORD,
         _but_withheld(_divided(rest, look, note), doubts) if doubts.whole is None else note,
         href=_of_first(rest, look, "#group-stalls-card"),
-        tone="bad" if rest.height or doubts != Doubts() else "calm",
+        tone="bad" if rest.height or whole or doubts != Doubts() else "calm",
     )
 
 

@@ -29,6 +29,7 @@ from pipelines.sentences.checks import WITHHELD
 from pipelines.sentences.duplicates import came_again
 from pipelines.sentences.figures import moment, whole
 from pipelines.sentences.groups import how_far
+from pipelines.sentences.pop_groups import stand_whole
 from pipelines.sentences.recent_changes import of_rollbacks
 from pipelines.sentences.stalls import stands_now
 
@@ -111,8 +112,18 @@ def of_lag(asked: Question, sums: Row | None, judged_to: datetime | None) -> str
     return whole(f"{said}; the oldest has waited for {late}" if sums["queues_behind"] else said)
 
 
-def of_stalls(asked: Question, rows: pl.DataFrame) -> str:
-    """How many windows, how many still open, and what the newest of these is now."""
+def of_stalls(asked: Question, rows: pl.DataFrame, states: pl.DataFrame) -> str:
+    """How many windows, how many still open, and what the newest of these is now; then groups that
+    stand without a window. `states`: those at the end of the range.
+    """
+    said = stand_whole(states, rows.filter(pl.col("closed_at").is_null()))
+    left = len(said) - NAMED_MAX
+    do = "does" if left == 1 else "do"
+    more = [f"{plural(left, 'more group')} {do} likewise."] if left > 0 else []
+    return " ".join([_of_windows(asked, rows), *said[:NAMED_MAX], *more])
+
+
+def _of_windows(asked: Question, rows: pl.DataFrame) -> str:
     if rows.is_empty():
         return f"No stalled window{asked.words}{range_of(asked)}."
     still = rows.filter(pl.col("closed_at").is_null())

@@ -1,8 +1,8 @@
 """Sentences on POP groups: the invisible time, messages in flight, and what is unknown.
 
 Place in the walk: rows of pop_progress → the page of a group and `tm` alike. Pure. Invariant: what
-is unknown of one queue is unknown of the group, with the reason. Absent on purpose: lag, which of
-such a group is what was not handed out yet.
+is unknown of one queue is unknown of the group, with the reason; that no queue stands does not say
+that such a group goes on. Absent on purpose: lag, which of it is what was not handed out yet.
 """
 
 from __future__ import annotations
@@ -55,6 +55,17 @@ class PopGroup:
     def sentence(self, group: str) -> str:
         """The same of a group that is named."""
         return f"{group} {self.words}."
+
+
+def stand_whole(states: pl.DataFrame, still: pl.DataFrame) -> list[str]:
+    """Reasons of groups that are STALLED for they acknowledge nothing, of which no window says
+    that a queue stands. `still`: stalled windows that are open.
+    """
+    if "unacknowledged_since" not in states.columns:  # Of an earlier version.
+        return []
+    is_whole = (pl.col("state") == "STALLED") & pl.col("unacknowledged_since").is_not_null()
+    whole = states.filter(is_whole).join(still, on=["cluster", "group"], how="anti")
+    return [str(reason) for reason in whole["reason"]]
 
 
 def pop_groups(rows: pl.DataFrame) -> dict[tuple[str, str], PopGroup]:

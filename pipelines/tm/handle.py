@@ -185,7 +185,16 @@ class LakeHandle:
             windows = windows_of(reading, "stalled_windows", asked)
             lag = reading.newest("consumer_lag", *asked.place)
             rows = stood_until(windows, lag, reading.moment)
-            return judged_answer(reading, asked, "stalled_windows", rows, say=on_groups.of_stalls)
+            at_end = reading if asked.until is None else capped(reading, asked.until)
+            of_group = [] if asked.group is None else [equals("group", asked.group)]
+            states = states_at(at_end.newest("group_state", *of_group), at_end.moment)
+
+            def say(doubts: Doubts) -> str:
+                return on_groups.of_stalls(asked, doubts.rest_of(rows), doubts.rest_of(states))
+
+            verdict = believed(reading, asked, "stalled_windows", say)
+            figure = drawing.of(reading, asked, rows)
+            return table_answer(reading, verdict, rows, "stalled_windows", draw=figure, asked=asked)
 
         return answered(self._reading(as_of, cluster), answer, group=group)
 
