@@ -78,6 +78,7 @@ VERDICT: Final = {
     "commit_held": 0,
     "growth": UNKNOWN,
     "growth_us": UNKNOWN,
+    "growth_from_us": UNKNOWN,
     "late_us": UNKNOWN,
     "had_members": 0,
     "based_us": UNKNOWN,
@@ -98,6 +99,7 @@ what is reached, and the consume offset, stand while messages wait. gap_ms, cade
 how long each stood before it moved last, and usually. commit_held_last, commit_held: messages that
 the last report of an offset has shown to be pulled and not finished, and the last two. growth,
 growth_us: messages an hour by which it falls behind, and the tick at which that was certain last.
+growth_from_us: the tick since which what waits has never become less from one to the next.
 late_us: since when messages wait for too long. had_members: has the group had any in this life?
 based_us: the tick from which its course is compared, where it began anew. jumped_us: the last tick
 at which it fell, or unread messages were deleted. by_pulls: does what was pulled count as reached?
@@ -546,6 +548,8 @@ class Attention:
         since = np.maximum(since, moment.run_from_us[self.emitter[rows]])
         columns["looked_us"][rows] = tick_us
         columns["low_from_us"][rows] = since
+        is_less = turned.is_less | is_new | (columns["growth_from_us"][rows] == UNKNOWN)
+        columns["growth_from_us"][rows[is_less]] = tick_us
         lags = Lags(rows, count, *passages(*window), since, is_new, turned.course)
         self.courses.note(lags, tick_us=tick_us, slide_us=slide_us)
         growth = columns["growth"][rows]

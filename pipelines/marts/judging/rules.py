@@ -121,7 +121,8 @@ class Seen:
     max_offset, last_pull_us, last_commit_us, members, lag, is_broadcast and is_locked (0 or 1);
     reached; growth: messages an hour by which it falls behind, below 0 when it gains, 0 when
     neither is certain, UNKNOWN when it was not looked at for long enough; late_us: since when
-    messages wait for too long; rule: the one of the tick before.
+    messages wait for too long; growth_from_us: since when these have never become fewer; rule: the
+    one of the tick before.
     """
     before: Mapping[str, Positions]
     """A window ago: committed, reached, max_offset."""
@@ -269,8 +270,8 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
     is_rewound = (high != UNKNOWN) & (now["committed"] != UNKNOWN) & (now["committed"] < high)
     is_slow, is_catching_up, only_grew = _courses(seen, evaluation, rest, now)
     is_late = progress.is_late(seen.waiting_since_us[rest], seen.tick_us, evaluation)
-    # Who usually rests for longer than a window is well while it does.
-    only_grew &= seen.patience_us[rest] <= evaluation.window_us
+    # Who usually rests for longer than a window is well while it does, and no longer.
+    only_grew &= (seen.patience_us[rest] <= evaluation.window_us) | _outlasts(seen, rest)
     is_early = seen.is_late_from_first[rest] | (is_late & (only_grew | seen.is_silent[rest]))
     found = np.select(
         [
@@ -301,15 +302,16 @@ def _courses(
     allowed = allowed_lag(now["max_offset"], seen.before["max_offset"][rest], evaluation)
     growth, swing_us = now["growth"], seen.swing_us[rest]
     swings = swing_us != UNKNOWN
+    turns = swings & ~_outlasts(seen, rest)
     gains = (growth != UNKNOWN) & (growth < 0)
     # A queue that has just stood still is not slow: it is about to be STALLED.
     advances = (window.reached_midway != UNKNOWN) & (now["reached"] > window.reached_midway)
     # In a swing a window says nothing of the course.
-    only_grew = ~swings & (count - before > allowed) & (window.open_least == before)
+    only_grew = ~turns & (count - before > allowed) & (window.open_least == before)
     only_fell = ~swings & (before - count > allowed) & (window.open_least == count)
     # What ends trouble must last.
     only_fell &= (window.is_half | (now["is_bad"] == 0)) & ~_is_guessed(seen, rest, now)
-    only_grew |= ~swings & window.only_grew
+    only_grew |= ~turns & window.only_grew
     only_grew &= ~gains
     falls_behind = (growth != UNKNOWN) & (growth > 0) & ~only_fell
     since = now["late_us"]
@@ -324,6 +326,12 @@ def _courses(
     # Where waiting begins to be allowed again, samples make it swing.
     is_behind = is_late | ((now["rule"] == CATCHING_UP) & (count > allowed))
     return is_slow, is_behind & (gains | only_fell), only_grew
+
+
+def _outlasts(seen: Seen, rest: Positions) -> Flags:
+    """Has what waits never become less for longer than a rest, or a swing, of the queue takes?"""
+    usual_us = np.maximum(seen.patience_us[rest], seen.swing_us[rest])
+    return np.asarray(seen.tick_us - seen.now["growth_from_us"][rest] > usual_us)
 
 
 def _is_guessed(seen: Seen, rest: Positions, now: Mapping[str, Positions]) -> Flags:

@@ -230,3 +230,36 @@ def test_a_reset_backwards_that_is_drained_is_not_slow() -> None:
     assert "SLOW" not in shown
     assert "CATCHING_UP" in shown
     assert shown[-1] in ("CATCHING_UP", "OK")
+
+
+def rests_while_it_grows(busy: float, rest: float, finished: float) -> Work:
+    """In turn 25 s in which much comes and most is finished, and 25 s in which little comes and
+    nothing is finished: what waits never becomes less.
+    """
+
+    def spent(at: float, busy: float, rest: float) -> int:
+        whole, part = divmod(at, 50)
+        return int(whole * 25 * (busy + rest) + min(part, 25) * busy + max(0, part - 25) * rest)
+
+    def end(at: float) -> int:
+        return FIRST + spent(at, busy, rest)
+
+    def stored(offset: int) -> float:
+        return next(at for at in range(1000) if end(at) > offset)
+
+    def done(at: float) -> int:
+        return FIRST + spent(at, finished, 0)
+
+    return Work(end, done, commit_s=1, seconds=400, stored=stored)
+
+
+@pytest.mark.parametrize("finished", [1.5, 1.6])
+def test_rests_explain_no_lag_that_never_became_less_over_many_of_them(finished: float) -> None:
+    gold = played(rests_while_it_grows(1.8, 0.2, finished))
+    shown = [
+        (second(row["observed_at"]), row["state"], row["time_lag_ms"])
+        for row in gold["group_state"]
+        if (row["time_lag_ms"] or 0) > 31_000
+    ]
+    assert "OK" not in {state for at, state, _ in shown if at > 4 * WINDOW_S}, shown
+    assert shown[-1][1] in ("SLOW", "STALLED"), shown
