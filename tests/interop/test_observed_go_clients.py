@@ -6,23 +6,31 @@ The Apache RocketMQ is observed each ten seconds.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from dashboards.page_context import PageContext
+from dashboards.pages import group as group_page
+from dashboards.reads.lake_data import LakeData
 from engine.client import Producer
 from engine.protocol.message import Message
+from pipelines import tm
 from pipelines.base.settings import Evaluation
+from pipelines.lake.lake import Lake
 from tests.integration.client.cluster_users import eventually, producing
 from tests.interop.java_clients import JavaChecks
 from tests.interop.ledger_consumers import Consumers, LedgerConsumer
 from tests.interop.our_engine import our_engine
 from tests.interop.real_rocketmq import RealRocketMQ
 from tests.interop.test_observed_rocketmq import _sent, observer
+from tests.pipelines.gold_lake import compute
 from tests.pipelines.marts.judges import JUDGES
 from tests.pipelines.partition import bronze_of, run
 
@@ -104,6 +112,57 @@ async def test_a_stuck_go_member_of_an_observed_cluster_is_found_within_a_minute
         async with stuck(apache_rocketmq.name_server, consumers, wait_s=45) as (_, came_at):
             await asyncio.sleep(OBSERVED_WITHIN_S + 15)
     check(tmp_path / "lake", came_at, OBSERVED_WITHIN_S)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_go_member_that_broadcasts_is_noted_once_and_no_warning_is_logged(
+    apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
+) -> None:
+    """Go's client answers the question for its windows with an empty body where it broadcasts."""
+    consumers, group, topic = at_hand(java_checks, tmp_path), "go-all", "go-news"
+    if consumers is None:
+        return
+    server, lake = apache_rocketmq.name_server, tmp_path / "lake"
+    async with AsyncExitStack() as stack:
+        stack.enter_context(observer(apache_rocketmq, tmp_path))
+        producer = await stack.enter_async_context(producing(server, "go-news-producer"))
+        await eventually(lambda: _sent(producer, topic), "the topic is made", within_s=60)
+        made = consumers.made("go", server, group, topic, orderly=False, policy="FIRST")
+        made.command[made.command.index("concurrently")] = "broadcasting"
+        member = stack.enter_context(go_member(made))
+        await eventually(member.is_ready, f"{group} is there", within_s=60)
+        for _ in range(20):
+            await producer.send(Message(topic, b"news"))
+            await asyncio.sleep(1)
+        assert list(made.delivered())
+    noted = [row for row in bronze_of(lake)["lifecycle"].to_pylist() if row["group"] == group]
+    said = [row["detail"] for row in noted if row["kind"] == "SAYS_NOTHING"]
+    assert len(said) == 1
+    assert said[0].startswith("a client in GO "), said
+    assert "says nothing of what it holds" in said[0]
+    log = (tmp_path / "observer.log").read_text()
+    assert "Traceback" not in log
+    assert "what a member holds" not in log
+    states = run(JUDGES, bronze_of(lake), Evaluation())["group_state"]
+    assert {row["state"] for row in states if row["group"] == group} <= {"BROADCAST", "UNKNOWN"}
+    compute(lake)
+    check_shown(lake, group)
+
+
+def check_shown(lake: Path, group: str) -> None:
+    """The emitters' table and the group's page say it."""
+    told = tm.connect(str(lake)).emitters()
+    assert "says nothing of what it holds" in told.rows.write_json()
+    context = PageContext(LakeData(Lake.at(str(lake))), lambda: datetime.now(UTC))
+    shown = group_page.content(context, group, "", "light")
+    assert "says nothing of what it holds" in json.dumps(shown, default=as_json)
+
+
+def as_json(one: object) -> object:
+    """A component of a page, or what has no other form than its text."""
+    made = getattr(one, "to_plotly_json", None)
+    return made() if made is not None else str(one)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 // A member of a group that writes each message it is handed as one JSON line; no check.
 //
-//	ledger NAMESRV GROUP TOPIC concurrently|orderly LAST|FIRST LEDGER
+//	ledger NAMESRV GROUP TOPIC concurrently|orderly|broadcasting LAST|FIRST LEDGER
 //
 // Concurrently, it fails the first time, and writes nothing, where a body ends with `!`; where one
 // ends with `#`, its listener never returns. It has the client's own defaults but for the start
@@ -48,7 +48,12 @@ func main() {
 	if args[4] == "LAST" {
 		policy = consumer.ConsumeFromLastOffset
 	}
+	model := consumer.Clustering
+	if args[3] == "broadcasting" {
+		model = consumer.BroadCasting
+	}
 	member, err := rocketmq.NewPushConsumer(
+		consumer.WithConsumerModel(model),
 		consumer.WithGroupName(args[1]),
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{args[0]})),
 		consumer.WithConsumeFromWhere(policy),
