@@ -146,12 +146,15 @@ class JobService:
         )
 
     def copy_job(self, job_id: int, settings: JobSettings, *, app_name: str | None = None) -> int:
-        """A job like another but for what changes; it is not active. The copy's number."""
+        """A job like another but for what changes; it is not active. The copy's number. Children of
+        the other one that were removed since are left out.
+        """
         before = self.demand_job(Action.SEE_JOBS, job_id)
         group_id = before.group_id if app_name is None else self._group_to_change(app_name)
         demand(self._actor, Action.CHANGE_JOBS, group_id)
-        there = tuple(child for child in settings.children if self._is_there(child))
-        copied = replace(settings, children=there)
+        had = before.settings.children
+        there = (one for one in settings.children if one not in had or self._is_there(one))
+        copied = replace(settings, children=tuple(there))
         self.demand_named(copied, ())
         return jobs.add_job(self._database, group_id, copied, self.change)
 

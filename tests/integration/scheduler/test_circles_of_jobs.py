@@ -126,3 +126,16 @@ def test_a_number_that_is_given_again_closes_no_circle(tmp_path: Path) -> None:
     with pytest.raises(RuleBroken, match=f"{two} → {one} → {two}"):
         jobs.add_job(database, group_id, settings(children=(one,)), by())
     database.close()
+
+
+def test_a_copy_begins_no_job_that_is_not_there(tmp_path: Path) -> None:
+    """What its original began, and was removed, is left out; what is named is there, or refused."""
+    for title in ("a", "b"):
+        asked(tmp_path, "jobs", "add", "--group", "g", f"title={title}", "handler=h")
+    for named in ("children=3", "children=77"):
+        refused = asked(tmp_path, "jobs", "copy", "1", named, code=1)
+        assert f"there is no job {named.removeprefix('children=')}" in refused
+    asked(tmp_path, "jobs", "edit", "1", "children=2")
+    asked(tmp_path, "jobs", "remove", "2")
+    number = asked(tmp_path, "jobs", "copy", "1")
+    assert "children: ()" in asked(tmp_path, "jobs", "show", number)
