@@ -81,7 +81,8 @@ def of_emitters(rows: pl.DataFrame) -> str:
     verb = "are" if unknown.height > 1 else "is"
     said = f"{unknown.height} of {plural(rows.height, 'emitter')} {verb} unknown"
     if unknown.is_empty():
-        said = f"no emitter of {rows.height} is unknown"
+        one = rows.height == 1
+        said = "the one emitter is known" if one else f"no emitter of {rows.height} is unknown"
     each = [
         why if emitter in why else f"{emitter} ({why})"
         for emitter, why in unknown.select("emitter", "reason").iter_rows()

@@ -48,14 +48,30 @@ def of_ownership(asked: Question, rows: pl.DataFrame) -> str:
     )
 
 
+_CHANGES: Final = {
+    "SUBSCRIPTION_CHANGED": "changed subscription",
+    "SUBSCRIPTION_CONFLICT": "subscription conflict",
+    "SUBSCRIPTION_AGREED": "settled subscription conflict",
+    "QUEUES_CHANGED": "changed number of queues",
+    "CLIENT_ID_SHARED": "shared client id",
+}
+"""Kinds of which something is counted that has another plural than `joined`."""
+
+
 def of_rebalances(asked: Question, rows: pl.DataFrame) -> str:
     """How many changes, by kind."""
     if rows.is_empty():
         return f"No change of members{asked.words}{range_of(asked)}."
     kinds = rows["kind"].value_counts(sort=True).iter_rows()
-    told = ", ".join(f"{number} {spoken(kind)}" for kind, number in kinds)
+    told = ", ".join(_changes(kind, number) for kind, number in kinds)
     known = f"{is_or_are(rows.height)} known"
     return f"{plural(rows.height, 'change')} of members{asked.words} {known}: {told}."
+
+
+def _changes(kind: str, number: int) -> str:
+    """`13 joined`, `2 changed subscriptions`."""
+    noun = _CHANGES.get(kind)
+    return f"{number:,} {spoken(kind)}" if noun is None else plural(number, noun)
 
 
 def of_dead_letters(asked: Question, rows: pl.DataFrame) -> str:

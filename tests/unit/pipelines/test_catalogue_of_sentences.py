@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 
+import polars as pl
 import pytest
 
 from pipelines.alerting.rule_files import shipped_files
 from pipelines.marts.causes.finding import CAUSES
-from pipelines.sentences import causes, stalls
-from tests import sentences
+from pipelines.sentences import causes, events, stalls
+from tests import sentences, sentences_of_answers
 
 NOUNS = (
     "message|queue|group|member|client|time|topic|row|byte|check|job|alert|window|failure|report"
@@ -157,3 +158,20 @@ def test_the_catalogue_is_what_the_templates_say() -> None:
     assert sentences.PAGE.read_text(encoding="utf-8") == sentences.page(), (
         "run `python -m tests.sentences`"
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("JOINED", "1 joined; 2 joined"),
+        ("SUBSCRIPTION_CHANGED", "1 changed subscription; 2 changed subscriptions"),
+        ("SUBSCRIPTION_CONFLICT", "1 subscription conflict; 2 subscription conflicts"),
+        ("CLIENT_ID_SHARED", "1 shared client id; 2 shared client ids"),
+    ],
+)
+def test_changes_of_members_are_counted_in_their_plural(kind: str, said: str) -> None:
+    asked = sentences_of_answers.ONE
+    counted = [
+        events.of_rebalances(asked, pl.DataFrame({"kind": [kind] * many})) for many in (1, 2)
+    ]
+    assert "; ".join(one.partition("known: ")[2].removesuffix(".") for one in counted) == said
