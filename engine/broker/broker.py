@@ -128,6 +128,7 @@ class Broker:
         try:
             store.retention.beside = _folders_beside(config)
             running = self._assemble(store, observer, telemetry, stopped_cleanly=stopped_cleanly)
+            await running.services.leadership.begin(stopped_cleanly=stopped_cleanly)
             self._load(running, stopped_cleanly=stopped_cleanly)
             await running.state.time_wheel.follow_log(
                 was_written=running.services.persistence.all_written

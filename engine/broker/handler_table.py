@@ -24,6 +24,7 @@ from engine.broker.handlers.pull import PullHandlers
 from engine.broker.handlers.query import QueryHandlers
 from engine.broker.handlers.queue_locks import QueueLockHandlers
 from engine.broker.handlers.recall import RecallHandlers
+from engine.broker.handlers.replicas import ReplicaHandlers
 from engine.broker.handlers.reply import ReplyHandlers
 from engine.broker.handlers.send import SendHandlers
 from engine.broker.handlers.send_back import SendBackHandlers
@@ -218,6 +219,7 @@ def _of_the_broker(state: BrokerState, services: Services) -> Iterator[dict[int,
         store=state.store,
         topics=state.topics,
     ).handlers()
+    yield ReplicaHandlers(node=state.node, store=state.store).handlers()
     yield BrokerHandlers(
         node=state.node,
         offsets=state.offsets,

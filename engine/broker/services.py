@@ -26,6 +26,7 @@ from engine.broker.pulling.pull_answers import handed_to_nobody
 from engine.broker.registration import Registration
 from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
 from engine.broker.removing.topic_changes import Shrinking, TopicChanges
+from engine.broker.replicating.leadership import Leadership
 from engine.broker.replicating.replication import Replication
 from engine.broker.replicating.table_copies import TableCopies
 from engine.broker.reporting.watermarks import Watermarks
@@ -75,6 +76,7 @@ class Services:
     checks: TransactionChecks
     replication: Replication
     roles: RoleChanges
+    leadership: Leadership
     runtime_info: RuntimeInfo
 
 
@@ -137,6 +139,7 @@ def services_of(
         ),
         replication=_replication(state, client, deletions, registration),
         roles=_roles(state, wake_ups),
+        leadership=Leadership(node=state.node, store=state.store),
         runtime_info=RuntimeInfo(
             clock=state.clock,
             node=state.node,

@@ -30,7 +30,7 @@ from engine.protocol.body_codec import (
     language_name,
     table_of,
 )
-from engine.protocol.header_fields import Int64
+from engine.protocol.header_fields import Int32, Int64
 from engine.protocol.message import MessageQueue
 
 
@@ -101,6 +101,24 @@ class HaRuntimeInfo(Body):
     in_sync_slave_nums: Int64 = 0
     ha_connection_info: list[HaConnectionInfo] = msgspec.field(default_factory=list)
     ha_client_runtime_info: HaClientRuntimeInfo = msgspec.field(default_factory=HaClientRuntimeInfo)
+
+
+class EpochEntry(Part):
+    """One master's part of a log; the newest one has no end yet."""
+
+    epoch: Int32
+    start_offset: Int64
+    end_offset: Int64 = (1 << 63) - 1
+
+
+class EpochEntryCache(Body):
+    """GET_BROKER_EPOCH_CACHE (1007)."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: Int64
+    max_offset: Int64
+    epoch_list: list[EpochEntry] = msgspec.field(default_factory=list)
 
 
 class ProducerInfo(Part):

@@ -22,6 +22,8 @@ from enum import Enum
 from typing import Final, cast
 
 from engine.foundation.errors import (
+    ClusterError,
+    ProtocolError,
     StorageError,
     TidemarkError,
     Unreachable,
@@ -30,7 +32,7 @@ from engine.foundation.units import SECOND_MS
 from engine.replication.ha_frames import HEARTBEAT_MS, REPORT, SILENT_MS_MAX, TICK_MS, Pieces
 from engine.runtime import Runtime
 from engine.runtime.tls import ClientTls
-from engine.store import MessageStore
+from engine.store import Epoch, MessageStore
 
 CONNECT_TIMEOUT_MS: Final = 3 * SECOND_MS
 RETRY_MS: Final = SECOND_MS
@@ -47,6 +49,8 @@ class MasterAddress:
     ha_port: int
     log_begin: int
     log_end: int
+    epochs: tuple[Epoch, ...] = ()
+    """Empty when it has none, as RocketMQ's masters."""
 
 
 class Following(Enum):
@@ -105,11 +109,7 @@ class HaClient:
             if master is None:
                 self._note(Following.SEARCHING, "no name server knows a master")
                 return
-            self.master_end = master.log_end
-            await self._begin_if_empty(master)
-            begin = self._compare_from(master)
-            self._note(Following.COMPARING, f"with {master.ha_host}:{master.ha_port}")
-            await self._follow(master, begin)
+            await self._follow(master)
         except Diverged as error:
             self._note(Following.DIVERGED, str(error))
         except StorageError as error:
@@ -122,6 +122,16 @@ class HaClient:
             level = logging.ERROR if following is Following.DIVERGED else logging.WARNING
             _log.log(level, "%s: %s", following.name, reason)
         self.following, self.reason = following, reason
+
+    async def _begin(self, master: MasterAddress, connection: _Connection) -> None:
+        """Compare from the end of this log on, in the master's epochs."""
+        store = self._store
+        self.master_end = master.log_end
+        await self._begin_if_empty(master)
+        begin = self._compare_from(master)
+        await store.epochs.take(master.epochs, store.physical_max)
+        self._note(Following.COMPARING, f"with {master.ha_host}:{master.ha_port}")
+        connection.begin(begin)
 
     async def _begin_if_empty(self, master: MasterAddress) -> None:
         """A log without anything begins where the master's does."""
@@ -149,16 +159,21 @@ class HaClient:
             return end
         return max(store.newest_record_offset() or begin, master.log_begin)
 
-    async def _follow(self, master: MasterAddress, begin: int) -> None:
-        connection = _Connection(self._runtime, self._store, begin, on_following=self._is_following)
+    async def _follow(self, found: MasterAddress) -> None:
+        connection = _Connection(self._runtime, self._store, on_following=self._is_following)
         await self._runtime.network.connect(
-            master.ha_host,
-            master.ha_port,
+            found.ha_host,
+            found.ha_port,
             lambda: connection,
             timeout_ms=CONNECT_TIMEOUT_MS,
             tls=self._tls,
         )
         try:
+            # Asked once more: as long as the connection stands, it is in the epochs it has now.
+            master = await self._find_master()
+            if master is None or (master.ha_host, master.ha_port) != (found.ha_host, found.ha_port):
+                raise ClusterError("another node became the master")
+            await self._begin(master, connection)
             while self._is_slave() and not connection.ended.done():
                 await asyncio.wait([connection.ended], timeout=TICK_MS / SECOND_MS)
                 connection.tick(self._runtime.clock.steady_ms())
@@ -179,7 +194,6 @@ class _Connection(asyncio.Protocol):
         self,
         runtime: Runtime,
         store: MessageStore,
-        begin: int,
         *,
         on_following: Callable[[int], None],
     ) -> None:
@@ -188,23 +202,30 @@ class _Connection(asyncio.Protocol):
         self._on_following = on_following
         self._pieces = Pieces()
         self._transport: asyncio.Transport | None = None
-        self._at = begin
+        self._has_begun = False
+        self._at = 0
         """Behind the last byte that the master has sent."""
-        self._own_end = store.physical_max
+        self._own_end = 0
         """Up to here the master's bytes are compared with those of this log."""
         self._rest = bytearray()
         """The begin of an entry whose rest has not come yet."""
         self._heard_ms = self._said_ms = self._clock.steady_ms()
-        self._reported = begin
-        self._awaited = begin
+        self._reported = 0
+        self._awaited = 0
         """The end that was reported, or is when it is synced."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises what ended it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The master is there: say from where on it is to send."""
+        """The master is there."""
         self._transport = cast(asyncio.Transport, transport)
-        self._say(self._at)
+
+    def begin(self, offset: int) -> None:
+        """Have the master send what begins at `offset`."""
+        self._has_begun = True
+        self._at = self._reported = self._awaited = offset
+        self._own_end = self._store.physical_max
+        self._say(offset)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The master is gone."""
@@ -216,6 +237,8 @@ class _Connection(asyncio.Protocol):
             return
         self._heard_ms = self._clock.steady_ms()
         try:
+            if not self._has_begun:
+                raise ProtocolError("a master sends what nobody has asked for")
             for offset, piece in self._pieces.feed(data):
                 self._take(offset, piece)
             self._report()

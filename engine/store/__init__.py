@@ -1,6 +1,7 @@
 """The message store in RocketMQ's file formats: commit log, consume queues, index, upkeep."""
 
 from engine.store.config import FlushDiskType, StoreConfig
+from engine.store.epochs import Epoch
 from engine.store.message_store import MessageStore
 from engine.store.reading import GetResult, GetStatus
 from engine.store.record_writing import BatchDraft, MessageDraft, PutResult
@@ -8,6 +9,7 @@ from engine.store.upkeep.flush import GroupCommit
 
 __all__ = [
     "BatchDraft",
+    "Epoch",
     "FlushDiskType",
     "GetResult",
     "GetStatus",

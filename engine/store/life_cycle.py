@@ -25,6 +25,7 @@ from engine.runtime.durable import make_durable
 from engine.store.commit_log import CommitLog, PooledCommitLog
 from engine.store.config import StoreConfig
 from engine.store.dispatch import Dispatcher
+from engine.store.epochs import Epochs
 from engine.store.holes import Hole
 from engine.store.index.index import SUMS_SUFFIX, Index, IndexScrub
 from engine.store.index.index_layout import IndexShape
@@ -143,6 +144,7 @@ class StoreLifeCycle:
         self.store_id = store_id_of(runtime, config.tables_folder)
         """What distinguishes this store's tables from those of others."""
         self.tombstones = Tombstones(runtime, config, store_id=self.store_id)
+        self.epochs = Epochs(runtime, config.tables_folder, self.store_id)
         self._open_files(config)
         self._locks = take_folders(self._disk, config)
         self.checkpoint = self._open_checkpoint(f"{config.root}/checkpoint")
@@ -220,11 +222,7 @@ class StoreLifeCycle:
             dispatched=lambda: self.dispatcher.position,
         )
         self.deletion = TopicDeletion(
-            self._disk,
-            log=log,
-            queues=queues,
-            tombstones=self.tombstones,
-            flusher=self.flusher,
+            self._disk, log=log, queues=queues, tombstones=self.tombstones, flusher=self.flusher
         )
         self.states = LogStates(log, queues, self.dispatcher)
         self.truncation = Truncation(
@@ -240,6 +238,7 @@ class StoreLifeCycle:
             deletion=self.deletion,
             retention=self.retention,
             tombstones=self.tombstones,
+            epochs=self.epochs,
             states=self.states,
         )
 
@@ -256,6 +255,7 @@ class StoreLifeCycle:
             flusher=self.flusher,
             checkpoint=self.checkpoint,
             tombstones=self.tombstones,
+            epochs=self.epochs,
             noted_ends=self.noted_ends,
         )
         await opening.run()

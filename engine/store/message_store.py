@@ -60,6 +60,7 @@ class MessageStore:
         self.store_id = life.store_id
         """What distinguishes this store's tables from those of others."""
         self.tombstones = life.tombstones
+        self.epochs = life.epochs
         self._deleted = life.tombstones.ends
         self._log = life.log
         self._queues = life.queues

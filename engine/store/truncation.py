@@ -8,7 +8,7 @@ recovery cuts by itself, before anybody is served.
     notes       the synced position and the noted ends of queues are lowered, durably
     queues      cut some at a time, then the index; both synced
     the log     in one step of the loop with dispatch, next offsets, and whoever follows it
-    tombstones  those beyond the end are taken back to it
+    tombstones  those beyond the end are taken back to it, and so are epochs
 
 A crash leaves what one of these steps does: until the log is cut, recovery finds its old end and
 makes queues and index again; nothing on disk vouches any more for what is about to go.
@@ -37,6 +37,7 @@ from engine.runtime.disk import Disk
 from engine.store.commit_log import NO_DELAYS, CommitLog
 from engine.store.consume_queue import FILLER_SIZE, ConsumeQueue, Unit, unit_end
 from engine.store.dispatch import Dispatcher
+from engine.store.epochs import Epochs
 from engine.store.index.index import Index
 from engine.store.log_states import LogStates
 from engine.store.queue_table import QueueKey, QueueTable
@@ -85,6 +86,7 @@ class Truncation:
         deletion: TopicDeletion,
         retention: Retention,
         tombstones: Tombstones,
+        epochs: Epochs,
         states: LogStates,
     ) -> None:
         self._disk = disk
@@ -99,6 +101,7 @@ class Truncation:
         self._deletion = deletion
         self._retention = retention
         self._tombstones = tombstones
+        self._epochs = epochs
         self._states = states
         self.under_way = 0
         """Cuts asked for that have not ended."""
@@ -199,6 +202,7 @@ class Truncation:
         log.folder_dirty = False
         await self._disk.off_loop(lambda: self._disk.sync_directory(log.files.directory))
         await self._tombstones.take_back(end_offset, self._observer)
+        await self._epochs.take_back(end_offset)
         detail = f"commit log cut from {old_end} to {end_offset}"
         self._observer.observe(LifecycleEvent("LOG_CUT", detail))
 

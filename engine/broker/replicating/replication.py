@@ -15,20 +15,32 @@ import asyncio
 from ipaddress import ip_address
 from typing import Final
 
-from engine.broker.config import BrokerConfig, BrokerRole
+from engine.broker.config import BrokerRole
 from engine.broker.identity import BrokerNode
 from engine.broker.registration import Registration
-from engine.broker.replicating.table_copies import TableCopies, answer_of, copied
+from engine.broker.replicating.leadership import expects_slaves
+from engine.broker.replicating.table_copies import (
+    ASK_TIMEOUT_MS,
+    TableCopies,
+    answer_of,
+    copied,
+)
 from engine.broker.sending.safety import Condition, PutStatus, Safety
 from engine.foundation.errors import ClusterError, ConfigError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import KVTable
-from engine.protocol.bodies_admin import HaClientRuntimeInfo, HaConnectionInfo, HaRuntimeInfo
-from engine.protocol.codes import RequestCode
+from engine.protocol.bodies_admin import (
+    EpochEntryCache,
+    HaClientRuntimeInfo,
+    HaConnectionInfo,
+    HaRuntimeInfo,
+)
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.command import RemotingCommand
 from engine.remoting import RpcClient
 from engine.replication import Acknowledgements, Following, HaClient, HaService, MasterAddress
 from engine.runtime import Runtime
-from engine.store import MessageStore
+from engine.store import Epoch, MessageStore
 
 COPY_MS: Final = 5 * SECOND_MS
 """Between two copies of the master's tables (RocketMQ: 60 s)."""
@@ -126,6 +138,7 @@ class Replication:
             return None
         code = RequestCode.GET_BROKER_RUNTIME_INFO
         figures = KVTable.decode(await answer_of(self._client, master.address, code)).table
+        epochs = await self._epochs_of(master.address)
         host, _, port = master.ha_address.rpartition(":")
         try:
             return MasterAddress(
@@ -133,9 +146,19 @@ class Replication:
                 int(port),
                 int(figures["commitLogMinOffset"]),
                 int(figures["commitLogMaxOffset"]),
+                epochs,
             )
         except (KeyError, ValueError) as error:
             raise ClusterError(f"{master.address} does not say where its log ends") from error
+
+    async def _epochs_of(self, address: str) -> tuple[Epoch, ...]:
+        """The master's list; empty when it has none, as RocketMQ's has."""
+        request = RemotingCommand.request(RequestCode.GET_BROKER_EPOCH_CACHE)
+        answer = await self._client.invoke(address, request, timeout_ms=ASK_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            return ()
+        listed = EpochEntryCache.decode(answer.body).epoch_list
+        return tuple(Epoch(one.epoch, one.start_offset) for one in listed)
 
     def status(self) -> HaRuntimeInfo:
         """How far the slaves are, or this slave is."""
@@ -167,10 +190,3 @@ class Replication:
             in_sync_slave_nums=sum(one.in_sync for one in slaves),
             ha_connection_info=slaves,
         )
-
-
-def expects_slaves(config: BrokerConfig) -> bool:
-    """Does a master with these settings open its HA port?"""
-    if config.broker_role is BrokerRole.SLAVE:
-        return False
-    return config.ha_listen_port > 0 or config.broker_role is BrokerRole.SYNC_MASTER

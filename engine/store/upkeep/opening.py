@@ -24,6 +24,7 @@ from engine.store.check import StoreCheck
 from engine.store.commit_log import CommitLog
 from engine.store.config import StoreConfig
 from engine.store.dispatch import Dispatcher
+from engine.store.epochs import Epochs
 from engine.store.holes import LostMessages
 from engine.store.index.index import Index
 from engine.store.queue_table import QueueTable
@@ -56,6 +57,7 @@ class Opening:
         flusher: Flusher,
         checkpoint: CheckpointFile,
         tombstones: Tombstones,
+        epochs: Epochs,
         noted_ends: NotedEnds,
     ) -> None:
         self._runtime = runtime
@@ -69,6 +71,7 @@ class Opening:
         self._flusher = flusher
         self._checkpoint = checkpoint
         self._tombstones = tombstones
+        self._epochs = epochs
         self._noted_ends = noted_ends
 
     async def run(self) -> None:
@@ -79,6 +82,7 @@ class Opening:
         """
         clean = not self._disk.exists(self._config.abort_path)
         self._tombstones.load(self._observer)
+        self._epochs.load(self._observer)
         if self._config.strict_store and self._disk.exists(self._config.commit_log_folder):
             self._refuse_what_a_look_finds()
         self._write_abort_file()
@@ -87,6 +91,7 @@ class Opening:
             self._refuse_damage(next(iter(found.lost), None))
         await self._make_durable(found)
         await self._tombstones.take_back(self._log.end_offset, self._observer)
+        await self._epochs.take_back(self._log.end_offset)
         self._report(found)
 
     def _refuse_what_a_look_finds(self) -> None:

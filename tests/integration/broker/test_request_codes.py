@@ -42,7 +42,7 @@ NOT_OF_A_BROKER = {
         *(C.REGISTER_FILTER_SERVER, C.REGISTER_MESSAGE_FILTER_CLASS),
     ),
     "of controllers and of slaves": (
-        *(code for code in C if 1001 <= code <= 1018),
+        *(code for code in C if 1001 <= code <= 1018 and code != C.GET_BROKER_EPOCH_CACHE),
         *(C.ADD_BROKER, C.REMOVE_BROKER, C.NOTIFY_MIN_BROKER_ID_CHANGE),
         *(C.EXCHANGE_BROKER_HA_INFO, C.RESET_MASTER_FLUSH_OFFSET),
     ),

@@ -80,10 +80,11 @@ async def test_what_is_not_synced_is_in_no_heartbeat_either(tmp_path: Path) -> N
     async with pair(tmp_path, disk=disk, flush_disk_type=FlushDiskType.SYNC_FLUSH) as stage:
         said = list[int]()
         connection = ha_client._Connection(
-            runtime_on(disk), stage.slave, 0, on_following=lambda _end: None
+            runtime_on(disk), stage.slave, on_following=lambda _end: None
         )
         stage.slave.start()
         connection.connection_made(cast(asyncio.Transport, Said(said)))
+        connection.begin(0)
         disk.hold_syncs = asyncio.Event()
         end = stage.put(b"not synced yet")
         connection.data_received(PIECE.pack(0, end) + log_bytes(stage.master))
