@@ -27,6 +27,7 @@ from engine.broker.metrics import MetricsPort
 from engine.broker.offsets.remembered_offsets import BootEnds
 from engine.broker.persistence import SETTINGS_GONE
 from engine.broker.pulling.cold_reads import TOLD_EACH_SAMPLES
+from engine.broker.replicating.ordered_role import OrderedRole
 from engine.broker.services import Services, metrics_of, services_of
 from engine.broker.state import BrokerState, Signals, state_of
 from engine.foundation.chunked_work import in_steps, stepped
@@ -108,9 +109,10 @@ class Broker:
         Raises StorageError when the store is taken or unreadable, ConfigError when the port is.
         """
         assert self._running is None, "the broker is running already"
-        config = self._config
-        disk, root = self._runtime.disk, config.store.root
+        disk, root = self._runtime.disk, self._config.store.root
         make_durable(disk, root)
+        ordered = OrderedRole(self._runtime, self._config)
+        config = self._config = ordered.config
         stopped_cleanly = not disk.exists(config.store.abort_path)
         telemetry = self._open_telemetry()
         observer: Observer = self._observer if telemetry is None else telemetry
@@ -127,7 +129,9 @@ class Broker:
             raise
         try:
             store.retention.beside = _folders_beside(config)
-            running = self._assemble(store, observer, telemetry, stopped_cleanly=stopped_cleanly)
+            running = self._assemble(
+                store, observer, telemetry, ordered=ordered, stopped_cleanly=stopped_cleanly
+            )
             await running.services.leadership.begin(stopped_cleanly=stopped_cleanly)
             self._load(running, stopped_cleanly=stopped_cleanly)
             await running.state.time_wheel.follow_log(
@@ -268,6 +272,7 @@ class Broker:
         observer: Observer,
         telemetry: Telemetry | None,
         *,
+        ordered: OrderedRole,
         stopped_cleanly: bool,
     ) -> _Running:
         runtime, config = self._runtime, self._config
@@ -293,6 +298,7 @@ class Broker:
         services = services_of(
             state,
             origin=self._origin,
+            ordered=ordered,
             client=client,
             telemetry=telemetry,
             boot_ends=_boot_ends(config, store, stopped_cleanly=stopped_cleanly),

@@ -219,7 +219,12 @@ def _of_the_broker(state: BrokerState, services: Services) -> Iterator[dict[int,
         store=state.store,
         topics=state.topics,
     ).handlers()
-    yield ReplicaHandlers(node=state.node, store=state.store).handlers()
+    yield ReplicaHandlers(
+        leadership=services.leadership,
+        node=state.node,
+        state=services.replication.state,
+        store=state.store,
+    ).handlers()
     yield BrokerHandlers(
         node=state.node,
         offsets=state.offsets,

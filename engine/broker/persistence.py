@@ -174,7 +174,7 @@ class Persistence:
         ):
             if expected:
                 file.report_missing(observer, consequence)
-        self._take_back_to_the_log()
+        self.take_back_to_the_log()
 
     def _take_topics(self, found: Mapping[str, object]) -> None:
         self.settings_were_kept = found.get(SETTINGS_KEPT) is True
@@ -220,7 +220,7 @@ class Persistence:
         tombstones.expect(deletions, self._observer)
         return tombstones.after(deletions)
 
-    def _take_back_to_the_log(self) -> None:
+    def take_back_to_the_log(self) -> None:
         """Offsets beyond their queue are of messages that are gone: others will get these offsets,
         and would never be delivered.
         """

@@ -260,7 +260,8 @@ class Registration:
             return False
         if command.code == RequestCode.REGISTER_BROKER and not self._node.is_master:
             named = RegisterBrokerResponseHeader.decode(response.fields)
-            if named.master_addr and named.ha_server_addr:
+            is_other = named.master_addr != self._node.address
+            if named.master_addr and named.ha_server_addr and is_other:
                 self.master = KnownMaster(named.master_addr, named.ha_server_addr)
         if response.code != ResponseCode.SUCCESS:
             _log.warning("name server %s refused: %d %s", address, response.code, response.remark)

@@ -27,6 +27,7 @@ from engine.broker.registration import Registration
 from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
 from engine.broker.removing.topic_changes import Shrinking, TopicChanges
 from engine.broker.replicating.leadership import Leadership
+from engine.broker.replicating.ordered_role import OrderedRole
 from engine.broker.replicating.replication import Replication
 from engine.broker.replicating.table_copies import TableCopies
 from engine.broker.reporting.watermarks import Watermarks
@@ -84,6 +85,7 @@ def services_of(
     state: BrokerState,
     *,
     origin: Origin,
+    ordered: OrderedRole,
     client: RpcClient,
     telemetry: Telemetry | None,
     boot_ends: BootEnds,
@@ -104,6 +106,15 @@ def services_of(
     deletions = _deletions(
         state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
     )
+    replication = _replication(state, client, deletions, registration)
+    roles = _roles(state, wake_ups)
+
+    async def read_again() -> None:
+        persistence.take_back_to_the_log()
+        sending.half_queue.load()
+        sending.placement.load_window()
+        await state.delay_levels.pass_delivered()
+
     return Services(
         offsets=offsets,
         reporters=reporting,
@@ -137,9 +148,16 @@ def services_of(
             node=state.node,
             producers=state.producers,
         ),
-        replication=_replication(state, client, deletions, registration),
-        roles=_roles(state, wake_ups),
-        leadership=Leadership(node=state.node, store=state.store),
+        replication=replication,
+        roles=roles,
+        leadership=Leadership(
+            node=state.node,
+            ordered=ordered,
+            read_again=read_again,
+            replication=replication,
+            roles=roles,
+            store=state.store,
+        ),
         runtime_info=RuntimeInfo(
             clock=state.clock,
             node=state.node,
@@ -165,6 +183,7 @@ def _replication(
             group_configs=state.group_configs,
             node=state.node,
             offsets=state.offsets,
+            store=state.store,
             topics=state.topics,
         ),
         node=state.node,

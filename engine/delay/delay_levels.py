@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,13 +37,20 @@ from engine.foundation.limits import CLOCK_STEPS_KEPT_MAX, STORE_TIME_MARKS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.foundation.units import MIB, SECOND_MS
 from engine.protocol.names import SCHEDULE_TOPIC
+from engine.protocol.properties import PROPERTY_REAL_TOPIC
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import GetStatus, MessageDraft, MessageStore
-from engine.store.record_reading import store_timestamp_of
+from engine.store.record_reading import (
+    DispatchRequest,
+    check_record,
+    property_value,
+    store_timestamp_of,
+)
 from engine.store.table_file import Source, TableFile
 
 MARK_EVERY_MS = SECOND_MS
+_REAL_TOPIC = f"{PROPERTY_REAL_TOPIC}\x01".encode()
 
 
 class StoreTimes:
@@ -152,6 +159,8 @@ class DelayLevels:
         """When the head of a level is due, once it has been looked at; steady time."""
         self._put_end = 0
         """Commit-log offset behind the last message that was delivered."""
+        self._copied_end = 0
+        """Where the log ended when a master was asked for its cursors last."""
         self._changed = False
         self._is_held_back = False
         """Was it reported that the cursors on disk stay behind?"""
@@ -278,11 +287,43 @@ class DelayLevels:
                 )
                 report(self._observer, _log, LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
 
-    def copy(self, document: Mapping[str, object]) -> None:
-        """Take over the cursors of a slave's master. Raises CorruptRecord when they are none."""
+    def copy(self, document: Mapping[str, object], log_end: int) -> None:
+        """Take over the cursors of a slave's master, as they were when this log ended behind
+        `log_end`. Raises CorruptRecord when they are none.
+        """
         cursors = self._cursors_of(document)
+        self._copied_end = log_end
         self._changed = self._changed or cursors != self._cursors
         self._cursors = cursors
+
+    async def pass_delivered(self) -> None:
+        """Pass over what the log says was delivered: a former master did it after its cursors were
+        copied. A level is delivered in order, each record once, with the properties it waited with.
+        """
+        store, delivered = self._store, Counter[tuple[str, bytes]]()
+        async for entries in store.records(max(self.floor(), self._copied_end)):
+            for entry in entries:
+                if entry.topic != SCHEDULE_TOPIC and _REAL_TOPIC in entry.properties:
+                    delivered[entry.topic, entry.properties] += 1
+        for level in range(1, len(self._levels_ms) + 1):
+            cursor = before = self._cursors.get(level, 0)
+            while (waiting := self._waiting_at(level, cursor)) is not None:
+                key = property_value(waiting.properties, _REAL_TOPIC).decode(), waiting.properties
+                if not delivered[key]:
+                    break
+                delivered[key] -= 1
+                cursor += 1
+            if cursor != before:
+                self._move(level, cursor)
+
+    def _waiting_at(self, level: int, cursor: int) -> DispatchRequest | None:
+        """The record at the cursor of a level; None when none can be read there."""
+        store, queue_id = self._store, level - 1
+        for physical_offset, *_ in store.queue_units(SCHEDULE_TOPIC, queue_id, cursor, 1) or ():
+            record = store.record_at(physical_offset)
+            if record is not None:
+                return check_record(memoryview(record), 0, physical_offset, self._levels_ms)
+        return None
 
     def _accept(self, document: Mapping[str, object]) -> None:
         self._cursors = self._cursors_of(document)

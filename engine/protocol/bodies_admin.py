@@ -121,6 +121,40 @@ class EpochEntryCache(Body):
     epoch_list: list[EpochEntry] = msgspec.field(default_factory=list)
 
 
+class ReplicaState(Body):
+    """GET_REPLICA_STATE (720208): one copy of a broker's log."""
+
+    broker_id: Int64
+    role: str
+    """MASTER, SLAVE or NONE."""
+    broker_role: str
+    """The setting that is in force."""
+    in_sync_replicas: Int64
+    log_begin: Int64
+    log_end: Int64
+    log_synced: Int64
+    highest_epoch: Int64
+    epochs: list[dict[str, int]]
+    following: str = ""
+    """Of a slave: how it stands to its master."""
+    reason: str = ""
+    master_address: str = ""
+    master_end: Int64 = -1
+    """Of a slave: where its master's log ended at its last word; -1: it has heard none."""
+
+
+class LogCut(Body):
+    """CHANGE_REPLICA (720209): what a cut of a log takes, or has taken."""
+
+    begin: Int64
+    end: Int64
+    messages: Int64
+    topics: dict[str, int]
+    """Messages by topic."""
+    file: str = ""
+    """Where its bytes were written to, before they were cut."""
+
+
 class ProducerInfo(Part):
     """A producer on a broker."""
 

@@ -1,4 +1,4 @@
-"""Request and response codes of RocketMQ 5.5, as the peers number them, and one of our own.
+"""Request and response codes of RocketMQ 5.5, as the peers number them, and a few of our own.
 
 Absent on purpose: which codes we serve. Each party's handler table says that; every other code is
 answered with REQUEST_CODE_NOT_SUPPORTED.
@@ -181,6 +181,8 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
     # Tidemark's own, in no range of RocketMQ's: other brokers answer REQUEST_CODE_NOT_SUPPORTED.
     DELETE_CONSUMER_OFFSETS = 720_207
+    GET_REPLICA_STATE = 720_208
+    CHANGE_REPLICA = 720_209
 
 
 class ResponseCode(IntEnum):

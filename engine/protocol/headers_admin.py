@@ -179,6 +179,20 @@ class QueryCorrectionOffsetRequestHeader(RequestHeader, kw_only=True):
 # ---- name server ---------------------------------------------------------------------------
 
 
+class ChangeReplicaRequestHeader(RequestHeader, kw_only=True):
+    """CHANGE_REPLICA (720209)."""
+
+    action: str
+    """HOLD, PROMOTE, DEMOTE, PREVIEW or REBUILD."""
+    epoch: Int64 = 0
+    broker_role: str = ""
+    in_sync_replicas: Int64 = 1
+    broker_id: Int64 = 1
+    """Which it goes by as a slave."""
+    log_end: Int64 = -1
+    """Where a log is to be cut."""
+
+
 class RegisterBrokerRequestHeader(RequestHeader, kw_only=True):
     """REGISTER_BROKER (103); topics are in the body."""
 

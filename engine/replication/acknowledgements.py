@@ -20,7 +20,7 @@ from engine.store import GroupCommit
 class Acknowledgements:
     """What the slaves of one master have."""
 
-    def __init__(self, *, needed: int, timeout_ms: int) -> None:
+    def __init__(self, *, timeout_ms: int, needed: int = 0) -> None:
         """`needed`: slaves that a put waits for, 0 for none."""
         self.needed = needed
         self.timeout_ms = timeout_ms

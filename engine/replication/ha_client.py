@@ -89,6 +89,9 @@ class HaClient:
         self._store = store
         self._find_master = find_master
         self._is_slave = is_slave
+        self._connection: _Connection | None = None
+        self.at_rest = asyncio.Lock()
+        """Whoever holds it knows that nothing is asked, compared or appended."""
         self._tls = tls
         self.following = Following.SEARCHING
         self.reason = "no master is known yet"
@@ -96,11 +99,17 @@ class HaClient:
         self.master_end: int | None = None
         """Where the master's log ended at its last word."""
 
+    def leave(self) -> None:
+        """Take nothing more from the master it follows; `run` looks for one again."""
+        if self._connection is not None:
+            self._connection.close()
+
     async def run(self) -> None:
         """Follow while this node is a slave, until cancelled."""
         while True:
-            if self._is_slave():
-                await self._follow_once()
+            async with self.at_rest:
+                if self._is_slave():
+                    await self._follow_once()
             await asyncio.sleep(RETRY_MS / SECOND_MS)
 
     async def _follow_once(self) -> None:
@@ -126,6 +135,8 @@ class HaClient:
     async def _begin(self, master: MasterAddress, connection: _Connection) -> None:
         """Compare from the end of this log on, in the master's epochs."""
         store = self._store
+        if not self._is_slave():
+            return
         self.master_end = master.log_end
         await self._begin_if_empty(master)
         begin = self._compare_from(master)
@@ -161,6 +172,7 @@ class HaClient:
 
     async def _follow(self, found: MasterAddress) -> None:
         connection = _Connection(self._runtime, self._store, on_following=self._is_following)
+        self._connection = connection
         await self._runtime.network.connect(
             found.ha_host,
             found.ha_port,
@@ -219,9 +231,13 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The master is there."""
         self._transport = cast(asyncio.Transport, transport)
+        if self.ended.done():
+            self.close()
 
     def begin(self, offset: int) -> None:
         """Have the master send what begins at `offset`."""
+        if self.ended.done():
+            return
         self._has_begun = True
         self._at = self._reported = self._awaited = offset
         self._own_end = self._store.physical_max
@@ -300,7 +316,7 @@ class _Connection(asyncio.Protocol):
             commit.call_when_settled(lambda synced: self._say(end) if synced else None)
 
     def _say(self, end: int) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self.ended.done():
             self._reported = max(end, self._reported)
             self._said_ms = self._clock.steady_ms()
             self._transport.write(REPORT.pack(end))

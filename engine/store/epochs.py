@@ -3,7 +3,8 @@
 Place in the walk: a master begins an epoch before it leads, a slave takes its master's list before
 it reports anything; a cut of the log cuts the list, and so does a start.
 
-    epochs.json  {"epochs": [{"epoch": .., "startOffset": ..}], "highest": .., "leads": ..}
+    epochs.json  {"epochs": [{"epoch": .., "startOffset": .., "slaves": ..}],
+                  "highest": .., "leads": ..}
 
 Two logs hold the same bytes up to `last_common` of their lists. An epoch that begins at or behind
 the log's end has no byte in it: it is a boundary that is known before its bytes come.
@@ -16,7 +17,7 @@ who leads (broker).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.observing import Observer
@@ -36,6 +37,8 @@ class Epoch:
     number: int
     begin: int
     """The first byte that it wrote."""
+    slaves: int = field(default=0, compare=False)
+    """Slaves without whose word it acknowledged nothing."""
 
 
 class Epochs:
@@ -51,9 +54,9 @@ class Epochs:
         """Did this node begin the newest epoch, and follow nobody since?"""
 
     @property
-    def newest(self) -> int:
-        """The number of the newest epoch; 0 when there is none."""
-        return self.entries[-1].number if self.entries else 0
+    def last(self) -> Epoch:
+        """The newest epoch; that of number 0 when there is none."""
+        return self.entries[-1] if self.entries else Epoch(0, 0)
 
     def number_before(self, end: int) -> int:
         """The epoch of the last byte before `end`."""
@@ -71,14 +74,14 @@ class Epochs:
         self.entries, self.highest = entries, max([highest, *(one.number for one in entries)])
         self.leads = document.get("leads") is True
 
-    async def begin(self, number: int, end: int, *, log_begin: int) -> None:
+    async def begin(self, number: int, end: int, *, log_begin: int, slaves: int = 0) -> None:
         """This node leads in epoch `number`, greater than any it has heard of, what lies behind
         `end`; durably when this returns. Raises DiskFull, StorageError.
         """
         assert number > self.highest, f"epoch {number} after {self.highest}"
         before = [one for one in self.entries if one.begin < end]
         gone = [one for one in before if one.begin <= log_begin][:-1]
-        entries = (*before[len(gone) :], Epoch(number, end))
+        entries = (*before[len(gone) :], Epoch(number, end, slaves))
         await self._write(entries[-EPOCHS_MAX:], max(number, self.highest), leads=True)
 
     async def take(self, entries: Sequence[Epoch], end: int) -> None:
@@ -98,12 +101,17 @@ class Epochs:
         if (entries, highest, leads) == (self.entries, self.highest, self.leads):
             return
         document = {
-            "epochs": [{"epoch": one.number, "startOffset": one.begin} for one in entries],
+            "epochs": [as_listed(one) for one in entries],
             "highest": highest,
             "leads": leads,
         }
         await self._file.write(document, both=True)
         self.entries, self.highest, self.leads = entries, highest, leads
+
+
+def as_listed(one: Epoch) -> dict[str, int]:
+    """An epoch as `entries_in` reads it."""
+    return {"epoch": one.number, "startOffset": one.begin, "slaves": one.slaves}
 
 
 def entries_in(listed: object) -> tuple[Epoch, ...]:
@@ -116,11 +124,14 @@ def entries_in(listed: object) -> tuple[Epoch, ...]:
     for entry in listed:
         number = entry.get("epoch") if isinstance(entry, Mapping) else None
         begin = entry.get("startOffset") if isinstance(entry, Mapping) else None
-        if type(number) is not int or type(begin) is not int or min(number, begin) < 0:
+        slaves = entry.get("slaves", 0) if isinstance(entry, Mapping) else None
+        if type(number) is not int or type(begin) is not int or type(slaves) is not int:
+            raise CorruptRecord(f"{str(entry)[:80]} is no epoch")
+        if min(number, begin, slaves) < 0:
             raise CorruptRecord(f"{str(entry)[:80]} is no epoch")
         if found and (number <= found[-1].number or begin < found[-1].begin):
             raise CorruptRecord(f"epoch {number} at {begin} comes after {found[-1]}")
-        found.append(Epoch(number, begin))
+        found.append(Epoch(number, begin, slaves))
     return tuple(found)
 
 

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from engine.foundation.errors import DiskFull, RecordTooLarge, WritesStopped
+from engine.foundation.limits import INDEX_FILL_BYTES, INDEX_FILL_RECORDS
 from engine.foundation.observing import Observer
 from engine.protocol.hashes import index_key_hash
 from engine.runtime import Runtime
@@ -37,6 +38,7 @@ from engine.store.holes import Holes
 from engine.store.index.index import KeyQueryResult
 from engine.store.life_cycle import StoreLifeCycle, make_folders
 from engine.store.log_states import LogState
+from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueKey, QueueMarks
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
 from engine.store.record_reading import DispatchRequest, has_queue_offset, store_timestamp_of
@@ -467,6 +469,19 @@ class MessageStore:
         they are not (all) kept, or not yet committed. Hot.
         """
         return self._log.view(physical_offset, size_bytes)
+
+    async def records(self, begin: int) -> AsyncIterator[list[DispatchRequest]]:
+        """The sound records from `begin`, where one begins, to the log's end, some at a time."""
+        log, records = self._log, CheckedRecords(self._log, self._queues)
+        records.begin(max(begin, log.min_offset))
+        while records.position < log.end_offset:
+            yield records.some(
+                log.end_offset,
+                self._dispatcher.delay_levels_ms,
+                bytes_max=INDEX_FILL_BYTES,
+                keys_max=INDEX_FILL_RECORDS,
+            )
+            await asyncio.sleep(0)
 
     def query_by_key(
         self, topic: str, key: str, *, max_count: int, begin_ms: int, end_ms: int

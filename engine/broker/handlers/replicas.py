@@ -1,4 +1,4 @@
-"""Requests about the copies of a broker's log: its epochs.
+"""Requests about the copies of a broker's log: epochs, state, and orders of operators.
 
 Place in the walk: slaves ask before they follow; tools ask (mqadmin getBrokerEpoch).
 
@@ -7,13 +7,18 @@ Absent on purpose: how far slaves are (admin_store).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from engine.broker.config import BrokerRole
 from engine.broker.identity import BrokerNode
-from engine.protocol.bodies_admin import EpochEntry, EpochEntryCache
+from engine.broker.replicating.leadership import Leadership
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.protocol.bodies_admin import EpochEntry, EpochEntryCache, ReplicaState
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import ChangeReplicaRequestHeader
 from engine.remoting import Handler, Peer
 from engine.store import Epoch, MessageStore
 
@@ -22,12 +27,45 @@ from engine.store import Epoch, MessageStore
 class ReplicaHandlers:
     """Requests about the copies of a log."""
 
+    leadership: Leadership
     node: BrokerNode
+    state: Callable[[], ReplicaState]
     store: MessageStore
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
-        return {RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs}
+        return {
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
+            RequestCode.GET_REPLICA_STATE: self.replica_state,
+            RequestCode.CHANGE_REPLICA: self.change,
+        }
+
+    def replica_state(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_REPLICA_STATE (720208): the role, the log and the epochs of this copy."""
+        return request.respond(ResponseCode.SUCCESS, body=self.state().encode())
+
+    async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """CHANGE_REPLICA (720209): an order of an operator; answered when it is carried out."""
+        order, leadership = ChangeReplicaRequestHeader.decode(request.fields), self.leadership
+        body = b""
+        try:
+            match order.action:
+                case "HOLD":
+                    leadership.hold()
+                case "PROMOTE":
+                    role = BrokerRole(order.broker_role)
+                    await leadership.promote(order.epoch, role, order.in_sync_replicas)
+                case "DEMOTE":
+                    await leadership.demote(order.epoch, order.broker_id)
+                case _:
+                    raise RequestRefused(
+                        ResponseCode.SYSTEM_ERROR, f"{order.action!r} is no order to a replica"
+                    )
+        except (TidemarkError, ValueError) as error:
+            if isinstance(error, RequestRefused):
+                raise
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return request.respond(ResponseCode.SUCCESS, body=body)
 
     def epochs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_EPOCH_CACHE (1007): which part of the log was written in which epoch."""

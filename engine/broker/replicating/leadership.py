@@ -2,43 +2,128 @@
 
 Place in the walk: a start, before the port opens, and the orders of `tidemark admin replica`.
 
+A promotion: follow nobody any more; all of the log dispatched; the epoch and the order on disk;
+what follows the log read from its end (deduplication, open transactions, delay cursors, offsets
+that lie beyond it); the HA port; the role, in one step.
+
 Invariant: an epoch is on disk, with the place at which it begins, before anything is acknowledged
 in it. A master that stopped cleanly goes on in its epoch; one that did not may have lost a tail
 that slaves have, so what it writes now is of another. Absent on purpose: who is to lead (an
-operator decides), the log of slaves (engine/replication).
+operator decides), the cut of a log (rebuild).
 """
 
 from __future__ import annotations
 
-from engine.broker.config import BrokerConfig, BrokerRole
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.broker.config import BrokerRole
 from engine.broker.identity import BrokerNode, Role
+from engine.broker.replicating.ordered_role import OrderedRole, with_role
+from engine.broker.replicating.replication import Replication, expects_slaves, waited_for
+from engine.broker.role_changes import RoleChanges
+from engine.foundation.errors import RequestRefused
+from engine.foundation.units import SECOND_MS
+from engine.protocol.codes import ResponseCode
 from engine.store import MessageStore
 
 
+DISPATCH_MS: Final = 5
+"""How often it is looked whether all of the log is dispatched."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Leadership:
     """That of one broker."""
 
-    def __init__(self, *, node: BrokerNode, store: MessageStore) -> None:
-        self._node = node
-        self._store = store
+    node: BrokerNode
+    ordered: OrderedRole
+    read_again: Callable[[], Awaitable[None]]
+    """Have every state that follows the log read from its end."""
+    replication: Replication
+    roles: RoleChanges
+    store: MessageStore
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def begin(self, *, stopped_cleanly: bool) -> None:
         """Take the epoch of this start. A node that never had a slave has none, and needs none.
         Raises StorageError.
         """
-        node, store, epochs = self._node, self._store, self._store.epochs
+        node, store, epochs = self.node, self.store, self.store.epochs
         if not node.is_master:
             node.take_role(Role.SLAVE, epochs.highest)
             return
         if not epochs.entries and not expects_slaves(node.config):
             return
-        if not (stopped_cleanly and epochs.leads):
-            await epochs.begin(epochs.highest + 1, store.physical_max, log_begin=store.physical_min)
-        node.take_role(Role.MASTER, epochs.newest)
+        slaves = waited_for(node.config)
+        if not (stopped_cleanly and epochs.leads and epochs.last.slaves == slaves):
+            await epochs.begin(
+                epochs.highest + 1,
+                store.physical_max,
+                log_begin=store.physical_min,
+                slaves=slaves,
+            )
+        node.take_role(Role.MASTER, epochs.last.number)
+
+    async def promote(self, epoch: int, role: BrokerRole, in_sync_replicas: int) -> None:
+        """Lead in `epoch`. Raises RequestRefused, ConfigError, StorageError: then it does not."""
+        async with self._changing:
+            node, store, replication = self.node, self.store, self.replication
+            if node.is_master:
+                raise _refused(f"it is the master already, in epoch {node.term}")
+            if role is BrokerRole.SLAVE:
+                raise _refused("a master is a SYNC_MASTER or an ASYNC_MASTER")
+            if epoch <= max(store.epochs.highest, node.term):
+                raise _refused(f"epoch {epoch} is no news: {store.epochs.highest} was heard of")
+            config = with_role(node.config, role, broker_id=0, in_sync_replicas=in_sync_replicas)
+            async with replication.standing_still():
+                await self._dispatched()
+                await store.epochs.begin(
+                    epoch,
+                    store.physical_max,
+                    log_begin=store.physical_min,
+                    slaves=waited_for(config),
+                )
+                await self.ordered.order(config)
+                await self.read_again()
+                await replication.serve(config)
+                node.config = config
+                self.roles.become(Role.MASTER, epoch)
+
+    async def _dispatched(self) -> None:
+        """All of the log is durable and in queues."""
+        store = self.store
+        await store.flush()
+        while store.dispatch_behind_bytes and store.writable:
+            await asyncio.sleep(DISPATCH_MS / SECOND_MS)
+
+    def hold(self) -> None:
+        """Put nothing any more, and serve slaves on: one of them gets all there is. Raises
+        RequestRefused.
+        """
+        if self.node.role is Role.SLAVE:
+            raise _refused("it is no master")
+        self.roles.become(Role.NONE, self.node.term)
+
+    async def demote(self, epoch: int, broker_id: int) -> None:
+        """Follow whoever leads in `epoch`, under this broker id. Raises RequestRefused for an epoch
+        that is over, ConfigError, StorageError.
+        """
+        async with self._changing:
+            node = self.node
+            if epoch < node.term or (node.is_master and epoch == node.term):
+                raise _refused(f"epoch {epoch} is over: it is {node.role.name} of {node.term}")
+            config = with_role(
+                node.config, BrokerRole.SLAVE, broker_id=broker_id, in_sync_replicas=1
+            )
+            self.roles.become(Role.NONE, node.term)
+            await self.ordered.order(config)
+            await self.replication.serve_nobody()
+            node.config, node.slave_id = config, broker_id
+            self.roles.become(Role.SLAVE, epoch)
 
 
-def expects_slaves(config: BrokerConfig) -> bool:
-    """Does a master with these settings open its HA port?"""
-    if config.broker_role is BrokerRole.SLAVE:
-        return False
-    return config.ha_listen_port > 0 or config.broker_role is BrokerRole.SYNC_MASTER
+def _refused(why: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, why)

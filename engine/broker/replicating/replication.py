@@ -12,13 +12,14 @@ who becomes master (role_changes).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Final
 
-from engine.broker.config import BrokerRole
-from engine.broker.identity import BrokerNode
-from engine.broker.registration import Registration
-from engine.broker.replicating.leadership import expects_slaves
+from engine.broker.config import BrokerConfig, BrokerRole
+from engine.broker.identity import BrokerNode, Role
+from engine.broker.registration import KnownMaster, Registration
 from engine.broker.replicating.table_copies import (
     ASK_TIMEOUT_MS,
     TableCopies,
@@ -26,14 +27,14 @@ from engine.broker.replicating.table_copies import (
     copied,
 )
 from engine.broker.sending.safety import Condition, PutStatus, Safety
-from engine.foundation.errors import ClusterError, ConfigError
+from engine.foundation.errors import ClusterError, ConfigError, TidemarkError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import KVTable
 from engine.protocol.bodies_admin import (
-    EpochEntryCache,
     HaClientRuntimeInfo,
     HaConnectionInfo,
     HaRuntimeInfo,
+    ReplicaState,
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
@@ -41,6 +42,7 @@ from engine.remoting import RpcClient
 from engine.replication import Acknowledgements, Following, HaClient, HaService, MasterAddress
 from engine.runtime import Runtime
 from engine.store import Epoch, MessageStore
+from engine.store.epochs import as_listed, entries_in
 
 COPY_MS: Final = 5 * SECOND_MS
 """Between two copies of the master's tables (RocketMQ: 60 s)."""
@@ -63,38 +65,71 @@ class Replication:
     ) -> None:
         config = node.config
         self._client = client
+        self._safety = safety
+        self._other_conditions = safety.conditions
         self._copies = copies
         self._node = node
         self._registration = registration
         self._store = store
-        is_sync = config.broker_role is BrokerRole.SYNC_MASTER
-        self.acknowledgements = Acknowledgements(
-            needed=config.in_sync_replicas - 1 if is_sync else 0,
-            timeout_ms=config.slave_timeout_ms,
-        )
-        if self.acknowledgements.needed:
-            safety.conditions = (
-                *safety.conditions,
-                Condition(self.acknowledgements.when_met, PutStatus.FLUSH_SLAVE_TIMEOUT),
-            )
+        self._stands_still = False
+        self._copying = asyncio.Lock()
+        self._port_is_open = False
+        self.acknowledgements = Acknowledgements(timeout_ms=config.slave_timeout_ms)
+        self._wait_for(waited_for(config))
         self.service = HaService(runtime, store, self.acknowledgements)
         self.ha_client = HaClient(
             runtime,
             store,
             find_master=self._find_master,
-            is_slave=lambda: not node.is_master,
+            is_slave=lambda: node.role is Role.SLAVE and not self._stands_still,
             tls=config.access.client_tls,
         )
         store.on_cut(lambda _end: self.acknowledgements.forget_all())
+        store.on_arrival(lambda *_: self.service.wake())
+
+    def _wait_for(self, slaves: int) -> None:
+        """A put waits for so many."""
+        acknowledgements = self.acknowledgements
+        acknowledgements.forget_all()
+        acknowledgements.needed = slaves
+        condition = Condition(acknowledgements.when_met, PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self._safety.conditions = (*self._other_conditions, *([condition] if slaves else ()))
 
     async def start(self) -> None:
-        """Open the HA port, if slaves are expected. Raises ConfigError when it is taken, or would
-        be open to strangers.
+        """Open the HA port, if slaves are expected: a log that more than one node has led has them.
+        Raises ConfigError when it is taken, or would be open to strangers.
         """
         node = self._node
-        config = node.config
-        if not expects_slaves(config):
-            return
+        if node.is_master and (expects_slaves(node.config) or self._store.epochs.entries):
+            await self._open_port(node.config)
+
+    @asynccontextmanager
+    async def standing_still(self) -> AsyncIterator[None]:
+        """Follow nobody meanwhile: nothing is appended, and no table is copied."""
+        self._stands_still = True
+        self.ha_client.leave()
+        try:
+            async with self.ha_client.at_rest, self._copying:
+                yield
+        finally:
+            self._stands_still = False
+
+    async def serve(self, config: BrokerConfig) -> None:
+        """Become a master with these settings. Raises ConfigError as `start` does."""
+        if not self._port_is_open:
+            await self._open_port(config)
+        self._wait_for(waited_for(config))
+        self._registration.master = None
+
+    async def serve_nobody(self) -> None:
+        """Become a slave: its slaves find another master."""
+        await self.service.stop()
+        self._wait_for(0)
+        self._port_is_open, self._node.ha_address = False, ""
+        self._registration.master = None
+
+    async def _open_port(self, config: BrokerConfig) -> None:
+        node = self._node
         tls = config.access.server_tls
         is_mutual = tls is not None and tls.client_authorities is not None
         if not ip_address(config.host).is_loopback and not is_mutual:
@@ -107,7 +142,7 @@ class Replication:
         own_port = int(node.address.rpartition(":")[2])
         wanted = config.ha_listen_port or (own_port + 1 if config.port else 0)
         port = await self.service.start(config.host, wanted, tls)
-        self._store.on_arrival(lambda *_: self.service.wake())
+        self._port_is_open = True
         node.ha_address = f"{config.host}:{port}"
 
     async def stop(self) -> None:
@@ -125,17 +160,26 @@ class Replication:
         while True:
             master = self._registration.master
             done = False
-            if not self._node.is_master and master is not None:
-                done = await copied(self._copies, master.address)
+            async with self._copying:
+                if self._node.role is Role.SLAVE and master is not None:
+                    done = await copied(self._copies, master.address)
             await asyncio.sleep((COPY_MS if done else RETRY_MS) / SECOND_MS)
 
     async def _find_master(self) -> MasterAddress | None:
-        master = self._registration.master
-        if master is None:
-            await self._registration.register()
-            master = self._registration.master
+        registration = self._registration
+        if registration.master is None:
+            await registration.register(whole=False)
+        master = registration.master
         if master is None:
             return None
+        try:
+            return await self._log_of(master)
+        except TidemarkError:
+            registration.master = None  # Perhaps another one leads.
+            raise
+
+    async def _log_of(self, master: KnownMaster) -> MasterAddress:
+        """The log that a master says it has."""
         code = RequestCode.GET_BROKER_RUNTIME_INFO
         figures = KVTable.decode(await answer_of(self._client, master.address, code)).table
         epochs = await self._epochs_of(master.address)
@@ -153,12 +197,37 @@ class Replication:
 
     async def _epochs_of(self, address: str) -> tuple[Epoch, ...]:
         """The master's list; empty when it has none, as RocketMQ's has."""
-        request = RemotingCommand.request(RequestCode.GET_BROKER_EPOCH_CACHE)
+        request = RemotingCommand.request(RequestCode.GET_REPLICA_STATE)
         answer = await self._client.invoke(address, request, timeout_ms=ASK_TIMEOUT_MS)
-        if answer.code != ResponseCode.SUCCESS:
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return ()
-        listed = EpochEntryCache.decode(answer.body).epoch_list
-        return tuple(Epoch(one.epoch, one.start_offset) for one in listed)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ClusterError(f"{address} does not name its epochs: {answer.remark}")
+        state = ReplicaState.decode(answer.body)
+        if state.role == Role.SLAVE.name:
+            raise ClusterError(f"{address} is no master")
+        return entries_in(state.epochs)
+
+    def state(self) -> ReplicaState:
+        """This copy of the log."""
+        store, node, client = self._store, self._node, self.ha_client
+        is_slave = node.role is Role.SLAVE
+        master = self._registration.master
+        return ReplicaState(
+            broker_id=node.broker_id,
+            role=node.role.name,
+            broker_role=node.config.broker_role.value,
+            in_sync_replicas=node.config.in_sync_replicas,
+            log_begin=store.physical_min,
+            log_end=store.physical_max,
+            log_synced=store.physical_flushed,
+            highest_epoch=max(store.epochs.highest, node.term),
+            epochs=[as_listed(one) for one in store.epochs.entries],
+            following=client.following.name if is_slave else "",
+            reason=client.reason if is_slave else "",
+            master_address=master.address if is_slave and master is not None else "",
+            master_end=-1 if not is_slave or client.master_end is None else client.master_end,
+        )
 
     def status(self) -> HaRuntimeInfo:
         """How far the slaves are, or this slave is."""
@@ -190,3 +259,16 @@ class Replication:
             in_sync_slave_nums=sum(one.in_sync for one in slaves),
             ha_connection_info=slaves,
         )
+
+
+def expects_slaves(config: BrokerConfig) -> bool:
+    """Does a master with these settings open its HA port?"""
+    if config.broker_role is BrokerRole.SLAVE:
+        return False
+    return config.ha_listen_port > 0 or config.broker_role is BrokerRole.SYNC_MASTER
+
+
+def waited_for(config: BrokerConfig) -> int:
+    """Slaves that a put waits for under these settings."""
+    is_sync = config.broker_role is BrokerRole.SYNC_MASTER
+    return config.in_sync_replicas - 1 if is_sync else 0

@@ -29,6 +29,7 @@ from engine.protocol.bodies_broker import TopicConfigTable
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import RpcClient
+from engine.store import MessageStore
 
 ASK_TIMEOUT_MS: Final = 6 * SECOND_MS
 
@@ -48,6 +49,7 @@ class TableCopies:
         group_configs: GroupConfigs,
         node: BrokerNode,
         offsets: ConsumerOffsets,
+        store: MessageStore,
         topics: Topics,
     ) -> None:
         self._changes = changes
@@ -57,12 +59,14 @@ class TableCopies:
         self._group_configs = group_configs
         self._node = node
         self._offsets = offsets
+        self._store = store
         self._topics = topics
 
     async def copy(self, master: str) -> None:
         """Copy every table from the master at this address. Raises Unreachable, ClusterError, and
         CorruptRecord for a table that cannot be read.
         """
+        log_end = self._store.physical_max
         topics = TopicConfigTable.decode(await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG))
         groups = await self._document(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         offsets = await self._document(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -73,7 +77,7 @@ class TableCopies:
         await self._take_topics(topics)
         await self._take_groups(groups)
         await in_steps(self._offsets.copy(table))
-        self._delay_levels.copy(delays)
+        self._delay_levels.copy(delays, log_end)
 
     async def _take_topics(self, table: TopicConfigTable) -> None:
         own, theirs, has_changed = self._node.config, table.topic_config_table, False

@@ -182,7 +182,12 @@ class Transactions:
     ) -> None:
         """Take over what the queues hold: half messages in [half_begin, half_end), in order, and
         op messages from `op_begin` on, each as its queue offset and the half offsets it lists.
+        What was known before is forgotten.
         """
+        for known in (self._open, self._open_by_topic, self._ended, self._pending, self._settled):
+            known.clear()
+        self._ops.clear()
+        self._pending_bytes = 0
         self.half_offset, self.op_offset = half_begin, op_begin
         self._half_end = half_begin
         names: dict[int, int] = {}

@@ -29,7 +29,7 @@ class Replicated:
             self.folder / "slave",
             broker_role=BrokerRole.SLAVE,
             broker_id=1,
-            namesrv_addresses=self.master.broker.state.node.config.namesrv_addresses,
+            namesrv_addresses=(self.master.name_server_address,),
             **self.settings,
         )
         self.slave = Broker(system_runtime(), config)

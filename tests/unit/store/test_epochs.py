@@ -67,7 +67,7 @@ async def test_a_follower_has_its_masters_list_and_leads_no_more(tmp_path: Path)
     await store.epochs.begin(9, 0, log_begin=0)
     await store.epochs.take((Epoch(1, 0), Epoch(4, 700)), 500)
     assert store.epochs.entries == (Epoch(1, 0), Epoch(4, 700))
-    assert (store.epochs.newest, store.epochs.number_before(500)) == (4, 1)
+    assert (store.epochs.last.number, store.epochs.number_before(500)) == (4, 1)
     assert (store.epochs.highest, store.epochs.leads) == (9, False)
     await store.epochs.take((), 500)
     assert store.epochs.entries == (Epoch(1, 0),), "RocketMQ's master names no epochs"
