@@ -361,6 +361,7 @@ class Broker:
             for work in (
                 services.registration.run(),
                 services.replication.run(),
+                services.leadership.run(),
                 services.persistence.run_settings(),
                 services.persistence.run_offsets(),
                 services.delay.run(),

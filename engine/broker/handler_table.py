@@ -220,7 +220,7 @@ def _of_the_broker(state: BrokerState, services: Services) -> Iterator[dict[int,
         topics=state.topics,
     ).handlers()
     yield ReplicaHandlers(
-        leadership=services.leadership,
+        carry_out=services.leadership.carry_out,
         node=state.node,
         state=services.replication.state,
         store=state.store,

@@ -28,6 +28,7 @@ from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
 from engine.broker.removing.topic_changes import Shrinking, TopicChanges
 from engine.broker.replicating.leadership import Leadership
 from engine.broker.replicating.ordered_role import OrderedRole
+from engine.broker.replicating.rebuild import Rebuild
 from engine.broker.replicating.replication import Replication
 from engine.broker.replicating.table_copies import TableCopies
 from engine.broker.reporting.watermarks import Watermarks
@@ -154,6 +155,13 @@ def services_of(
             node=state.node,
             ordered=ordered,
             read_again=read_again,
+            rebuild=Rebuild(
+                disk=state.runtime.disk,
+                node=state.node,
+                read_again=read_again,
+                replication=replication,
+                store=state.store,
+            ),
             replication=replication,
             roles=roles,
             store=state.store,

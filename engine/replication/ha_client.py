@@ -134,13 +134,11 @@ class HaClient:
 
     async def _begin(self, master: MasterAddress, connection: _Connection) -> None:
         """Compare from the end of this log on, in the master's epochs."""
-        store = self._store
         if not self._is_slave():
             return
         self.master_end = master.log_end
         await self._begin_if_empty(master)
         begin = self._compare_from(master)
-        await store.epochs.take(master.epochs, store.physical_max)
         self._note(Following.COMPARING, f"with {master.ha_host}:{master.ha_port}")
         connection.begin(begin)
 
@@ -187,7 +185,11 @@ class HaClient:
                 raise ClusterError("another node became the master")
             await self._begin(master, connection)
             while self._is_slave() and not connection.ended.done():
-                await asyncio.wait([connection.ended], timeout=TICK_MS / SECOND_MS)
+                await connection.wait(TICK_MS)
+                if connection.is_compared:
+                    # Only now: the epochs of a log that differs say where it does.
+                    await self._store.epochs.take(master.epochs, self._store.physical_max)
+                    connection.go_on()
                 connection.tick(self._runtime.clock.steady_ms())
             if connection.ended.done():
                 connection.ended.result()
@@ -214,6 +216,11 @@ class _Connection(asyncio.Protocol):
         self._on_following = on_following
         self._pieces = Pieces()
         self._transport: asyncio.Transport | None = None
+        self._follows = False
+        """Was it compared, and are the master's epochs known?"""
+        self._held: list[bytes] = []
+        """What comes before that."""
+        self._compared = asyncio.get_running_loop().create_future()
         self._has_begun = False
         self._at = 0
         """Behind the last byte that the master has sent."""
@@ -242,6 +249,38 @@ class _Connection(asyncio.Protocol):
         self._at = self._reported = self._awaited = offset
         self._own_end = self._store.physical_max
         self._say(offset)
+        self._note_compared()
+
+    def _note_compared(self) -> None:
+        if self._at >= self._own_end and not self._compared.done():
+            self._compared.set_result(None)
+
+    @property
+    def is_compared(self) -> bool:
+        """Are the logs the same where they should be? Nothing is stored until `go_on`."""
+        return self._compared.done() and not self._follows and not self.ended.done()
+
+    async def wait(self, timeout_ms: int) -> None:
+        """Wait until it ends, or is compared; for so long at most."""
+        awaited = [self.ended] if self._follows else [self.ended, self._compared]
+        await asyncio.wait(
+            awaited, timeout=timeout_ms / SECOND_MS, return_when=asyncio.FIRST_COMPLETED
+        )
+
+    def go_on(self) -> None:
+        """Store what the master sends from here on, and report it."""
+        if self.ended.done():
+            return
+        self._follows = True
+        held, self._held = self._held, []
+        try:
+            self._store_all(b"".join(held))
+            self._on_following(self._at)
+            self._report()
+        except TidemarkError as error:
+            self._end(error)
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The master is gone."""
@@ -269,9 +308,14 @@ class _Connection(asyncio.Protocol):
         if known > 0:
             self._compare(offset, piece[:known])
             piece = piece[known:]
-        if self._at >= self._own_end:
+        if self._follows:
             self._store_all(piece)
             self._on_following(self._at)
+        elif self._at >= self._own_end:
+            self._held.append(bytes(piece))
+            self._note_compared()
+            if self._transport is not None:
+                self._transport.pause_reading()
 
     def _compare(self, offset: int, piece: memoryview) -> None:
         own = self._own_bytes(offset, len(piece))
@@ -292,7 +336,7 @@ class _Connection(asyncio.Protocol):
             at += len(view)
         return b"".join(parts)
 
-    def _store_all(self, piece: memoryview) -> None:
+    def _store_all(self, piece: bytes | memoryview) -> None:
         if not piece:
             return
         store, begin = self._store, self._at - len(piece) - len(self._rest)
@@ -306,7 +350,7 @@ class _Connection(asyncio.Protocol):
     def _report(self) -> None:
         """Say how far the log is, when it is safe as far as this node promises."""
         end = self._store.physical_max
-        if self._at < self._own_end or end == self._awaited:
+        if not self._follows or end == self._awaited:
             return
         self._awaited = end
         commit = self._store.when_flushed(end)
@@ -327,7 +371,7 @@ class _Connection(asyncio.Protocol):
             self._end(
                 Unreachable(f"the master has said nothing for {SILENT_MS_MAX // SECOND_MS} s")
             )
-        elif now_ms - self._said_ms >= HEARTBEAT_MS and self._at >= self._own_end:
+        elif now_ms - self._said_ms >= HEARTBEAT_MS and self._follows:
             self._say(self._reported)
 
     def _end(self, error: TidemarkError) -> None:

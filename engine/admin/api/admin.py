@@ -15,6 +15,7 @@ from engine.admin.api.dead_letters import DeadLetterAdmin
 from engine.admin.api.groups import GroupAdmin
 from engine.admin.api.messages import MessageAdmin
 from engine.admin.api.offsets import OffsetAdmin
+from engine.admin.api.replicas import ReplicaAdmin
 from engine.admin.api.requests import AdminRequests
 from engine.admin.api.topics import TopicAdmin
 from engine.client.config import ClientConfig, with_credentials
@@ -28,6 +29,7 @@ class Admin:
         self._requests = AdminRequests(runtime, config)
         self.cluster = ClusterAdmin(self._requests)
         self.name_servers = NameServerAdmin(self._requests)
+        self.replicas = ReplicaAdmin(self._requests)
         self.topics = TopicAdmin(self._requests)
         self.groups = GroupAdmin(self._requests)
         self.offsets = OffsetAdmin(self._requests)

@@ -18,6 +18,7 @@ class AdminRequests:
     """The connection that the parts of `Admin` share, and its routes."""
 
     def __init__(self, runtime: Runtime, config: ClientConfig) -> None:
+        self.clock = runtime.clock
         self.connection = ClusterConnection(runtime, config)
         self.routes = self.connection.routes
 

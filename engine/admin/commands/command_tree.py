@@ -20,6 +20,7 @@ from engine.admin.commands import (
     messages,
     name_servers,
     offsets,
+    replicas,
     topic_scaling,
     topics,
 )
@@ -37,6 +38,7 @@ for name, group, summary in (
     ("message", messages.app, "Messages: by id, key, time, offset; trace, send, consume."),
     ("cluster", brokers.cluster, "The cluster: list, export."),
     ("namesrv", name_servers.app, "Name servers: config, set; values they keep: values, put, ..."),
+    ("replica", replicas.app, "Copies of a broker's log: list, promote, rebuild, transfer."),
     ("broker", brokers.app, "Brokers: status, config, set, progress, ha, wipe-write, clean, ..."),
 ):
     admin.add_typer(group, name=name, help=summary)

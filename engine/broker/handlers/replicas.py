@@ -7,13 +7,11 @@ Absent on purpose: how far slaves are (admin_store).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from engine.broker.config import BrokerRole
 from engine.broker.identity import BrokerNode
-from engine.broker.replicating.leadership import Leadership
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.protocol.bodies_admin import EpochEntry, EpochEntryCache, ReplicaState
 from engine.protocol.codes import RequestCode, ResponseCode
@@ -27,7 +25,7 @@ from engine.store import Epoch, MessageStore
 class ReplicaHandlers:
     """Requests about the copies of a log."""
 
-    leadership: Leadership
+    carry_out: Callable[[ChangeReplicaRequestHeader], Awaitable[bytes]]
     node: BrokerNode
     state: Callable[[], ReplicaState]
     store: MessageStore
@@ -46,24 +44,12 @@ class ReplicaHandlers:
 
     async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CHANGE_REPLICA (720209): an order of an operator; answered when it is carried out."""
-        order, leadership = ChangeReplicaRequestHeader.decode(request.fields), self.leadership
-        body = b""
+        order = ChangeReplicaRequestHeader.decode(request.fields)
         try:
-            match order.action:
-                case "HOLD":
-                    leadership.hold()
-                case "PROMOTE":
-                    role = BrokerRole(order.broker_role)
-                    await leadership.promote(order.epoch, role, order.in_sync_replicas)
-                case "DEMOTE":
-                    await leadership.demote(order.epoch, order.broker_id)
-                case _:
-                    raise RequestRefused(
-                        ResponseCode.SYSTEM_ERROR, f"{order.action!r} is no order to a replica"
-                    )
-        except (TidemarkError, ValueError) as error:
-            if isinstance(error, RequestRefused):
-                raise
+            body = await self.carry_out(order)
+        except RequestRefused:
+            raise
+        except TidemarkError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return request.respond(ResponseCode.SUCCESS, body=body)
 

@@ -15,6 +15,7 @@ operator decides), the cut of a log (rebuild).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,16 +23,21 @@ from typing import Final
 from engine.broker.config import BrokerRole
 from engine.broker.identity import BrokerNode, Role
 from engine.broker.replicating.ordered_role import OrderedRole, with_role
+from engine.broker.replicating.rebuild import Rebuild
 from engine.broker.replicating.replication import Replication, expects_slaves, waited_for
 from engine.broker.role_changes import RoleChanges
-from engine.foundation.errors import RequestRefused
+from engine.foundation.errors import ConfigError, RequestRefused, StorageError
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
+from engine.protocol.headers import ChangeReplicaRequestHeader
 from engine.store import MessageStore
 
-
+LOOK_MS: Final = 5 * SECOND_MS
+"""How often a master asks name servers whether somebody leads in its place."""
 DISPATCH_MS: Final = 5
 """How often it is looked whether all of the log is dispatched."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -42,6 +48,7 @@ class Leadership:
     ordered: OrderedRole
     read_again: Callable[[], Awaitable[None]]
     """Have every state that follows the log read from its end."""
+    rebuild: Rebuild
     replication: Replication
     roles: RoleChanges
     store: MessageStore
@@ -52,8 +59,10 @@ class Leadership:
         Raises StorageError.
         """
         node, store, epochs = self.node, self.store, self.store.epochs
+        if node.is_master and epochs.entries:
+            await self._give_way()
         if not node.is_master:
-            node.take_role(Role.SLAVE, epochs.highest)
+            node.take_role(Role.SLAVE, max(node.term, epochs.highest))
             return
         if not epochs.entries and not expects_slaves(node.config):
             return
@@ -66,6 +75,49 @@ class Leadership:
                 slaves=slaves,
             )
         node.take_role(Role.MASTER, epochs.last.number)
+
+    async def run(self) -> None:
+        """Give way to who leads in a greater epoch, until cancelled: it was promoted while nobody
+        could reach this node, or while it was not there.
+        """
+        while True:
+            await asyncio.sleep(LOOK_MS / SECOND_MS)
+            if self.node.is_master and self.store.epochs.entries:
+                await self._give_way()
+
+    async def _give_way(self) -> None:
+        newer = await self.replication.newer_master()
+        if newer is None:
+            return
+        _log.error("%s leads in epoch %d: this node follows it", newer.address, newer.epoch)
+        try:
+            await self.demote(newer.epoch, newer.free_id)
+        except (RequestRefused, ConfigError, StorageError) as error:
+            _log.error("it does not follow %s yet: %s", newer.address, error)
+
+    async def carry_out(self, order: ChangeReplicaRequestHeader) -> bytes:
+        """An operator's order; the body of its answer. Raises RequestRefused, ConfigError,
+        StorageError.
+        """
+        match order.action:
+            case "HOLD":
+                self.hold()
+            case "PROMOTE":
+                try:
+                    role = BrokerRole(order.broker_role)
+                except ValueError as error:
+                    raise _refused(str(error)) from error
+                await self.promote(order.epoch, role, order.in_sync_replicas)
+            case "DEMOTE":
+                await self.demote(order.epoch, order.broker_id)
+            case "PREVIEW":
+                return (await self.rebuild.preview()).encode()
+            case "REBUILD":
+                async with self._changing:
+                    return (await self.rebuild.carry_out(order.log_end)).encode()
+            case _:
+                raise _refused(f"{order.action!r} is no order to a replica")
+        return b""
 
     async def promote(self, epoch: int, role: BrokerRole, in_sync_replicas: int) -> None:
         """Lead in `epoch`. Raises RequestRefused, ConfigError, StorageError: then it does not."""
@@ -96,7 +148,7 @@ class Leadership:
         """All of the log is durable and in queues."""
         store = self.store
         await store.flush()
-        while store.dispatch_behind_bytes and store.writable:
+        while store.dispatch_behind_bytes and store.writable:  # noqa: ASYNC110 - no event says so.
             await asyncio.sleep(DISPATCH_MS / SECOND_MS)
 
     def hold(self) -> None:

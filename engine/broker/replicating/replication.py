@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import count
 from typing import Final
 
 from engine.broker.config import BrokerConfig, BrokerRole
@@ -29,7 +31,7 @@ from engine.broker.replicating.table_copies import (
 from engine.broker.sending.safety import Condition, PutStatus, Safety
 from engine.foundation.errors import ClusterError, ConfigError, TidemarkError
 from engine.foundation.units import SECOND_MS
-from engine.protocol.bodies import KVTable
+from engine.protocol.bodies import ClusterInfo, KVTable
 from engine.protocol.bodies_admin import (
     HaClientRuntimeInfo,
     HaConnectionInfo,
@@ -38,6 +40,7 @@ from engine.protocol.bodies_admin import (
 )
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.names import MASTER_ID
 from engine.remoting import RpcClient
 from engine.replication import Acknowledgements, Following, HaClient, HaService, MasterAddress
 from engine.runtime import Runtime
@@ -47,6 +50,17 @@ from engine.store.epochs import as_listed, entries_in
 COPY_MS: Final = 5 * SECOND_MS
 """Between two copies of the master's tables (RocketMQ: 60 s)."""
 RETRY_MS: Final = SECOND_MS
+LOOK_TIMEOUT_MS: Final = 3 * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class NewerMaster:
+    """Somebody who leads in this node's place."""
+
+    address: str
+    epoch: int
+    free_id: int
+    """A broker id that no slave goes by."""
 
 
 class Replication:
@@ -80,7 +94,7 @@ class Replication:
         self.ha_client = HaClient(
             runtime,
             store,
-            find_master=self._find_master,
+            find_master=self.find_master,
             is_slave=lambda: node.role is Role.SLAVE and not self._stands_still,
             tls=config.access.client_tls,
         )
@@ -165,7 +179,10 @@ class Replication:
                     done = await copied(self._copies, master.address)
             await asyncio.sleep((COPY_MS if done else RETRY_MS) / SECOND_MS)
 
-    async def _find_master(self) -> MasterAddress | None:
+    async def find_master(self) -> MasterAddress | None:
+        """The master that name servers name, and the log that it has; None when none is named.
+        Raises TidemarkError.
+        """
         registration = self._registration
         if registration.master is None:
             await registration.register(whole=False)
@@ -207,6 +224,32 @@ class Replication:
         if state.role == Role.SLAVE.name:
             raise ClusterError(f"{address} is no master")
         return entries_in(state.epochs)
+
+    async def newer_master(self) -> NewerMaster | None:
+        """Who leads in a greater epoch than this node has heard of, as name servers have it."""
+        node, name = self._node, self._node.config.broker_name
+        request = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        for place in node.config.namesrv_addresses:
+            try:
+                answer = await self._client.invoke(place, request, timeout_ms=LOOK_TIMEOUT_MS)
+                known = ClusterInfo.decode(answer.body).broker_addr_table.get(name)
+                address = "" if known is None else known.broker_addrs.get(MASTER_ID, "")
+                if known is None or not address or address == node.address:
+                    continue
+                state = ReplicaState.decode(
+                    await answer_of(self._client, address, RequestCode.GET_REPLICA_STATE)
+                )
+            except TidemarkError:
+                continue
+            epochs = entries_in(state.epochs)
+            number = epochs[-1].number if epochs else 0
+            if state.role == Role.MASTER.name and number > max(
+                node.term, self._store.epochs.highest
+            ):
+                own = {one for one, place in known.broker_addrs.items() if place == node.address}
+                free = next(one for one in count(1) if one in own or one not in known.broker_addrs)
+                return NewerMaster(address, number, free)
+        return None
 
     def state(self) -> ReplicaState:
         """This copy of the log."""

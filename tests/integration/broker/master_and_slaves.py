@@ -23,6 +23,21 @@ class Replicated:
     slave: Broker | None
     folder: Path
     settings: dict[str, Any]
+    role: BrokerRole
+    again: Broker | None = None
+    """The master, when it was started again."""
+
+    async def start_master_again(self) -> Broker:
+        """The master comes back, configured as it was."""
+        config = broker_config(
+            self.folder / "master",
+            broker_role=self.role,
+            namesrv_addresses=(self.master.name_server_address,),
+            **{"in_sync_replicas": 2, **self.settings},
+        )
+        self.again = Broker(system_runtime(), config)
+        await self.again.start()
+        return self.again
 
     async def start_slave(self) -> Broker:
         config = broker_config(
@@ -40,6 +55,12 @@ class Replicated:
         if self.slave is not None:
             await self.slave.stop()
             self.slave = None
+
+    async def stop(self) -> None:
+        """Stop what the cluster does not know."""
+        await self.stop_slave()
+        if self.again is not None:
+            await self.again.stop()
 
     async def caught_up(self) -> None:
         async def same_end() -> bool:
@@ -72,7 +93,7 @@ async def replicated(
             folder / "master", broker_role=role, **{"in_sync_replicas": 2, **settings}
         )
         master = await stack.enter_async_context(cluster(config))
-        stage = Replicated(master, None, folder, settings)
-        stack.push_async_callback(stage.stop_slave)
+        stage = Replicated(master, None, folder, settings, role)
+        stack.push_async_callback(stage.stop)
         await stage.start_slave()
         yield stage

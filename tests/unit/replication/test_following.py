@@ -85,6 +85,7 @@ async def test_what_is_not_synced_is_in_no_heartbeat_either(tmp_path: Path) -> N
         stage.slave.start()
         connection.connection_made(cast(asyncio.Transport, Said(said)))
         connection.begin(0)
+        connection.go_on()
         disk.hold_syncs = asyncio.Event()
         end = stage.put(b"not synced yet")
         connection.data_received(PIECE.pack(0, end) + log_bytes(stage.master))
@@ -193,6 +194,9 @@ class Said:
 
     def write(self, data: bytes) -> None:
         self._said += REPORT.unpack(data)
+
+    def resume_reading(self) -> None:
+        """Nobody sends."""
 
     def abort(self) -> None:
         """Nobody is there."""

@@ -1,0 +1,181 @@
+"""`tidemark admin replica ...`: the copies of a broker's log, and which of them leads.
+
+Absent on purpose: what an order does (engine/admin/api/replicas, engine/broker/replicating).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from engine.admin import Admin
+from engine.admin.api.replicas import Promotion, Replica
+from engine.admin.commands.output import Row, shown
+from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.foundation.errors import ConfigError
+from engine.foundation.terminal import say
+from engine.foundation.units import SECOND_MS
+
+app = typer.Typer(no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the broker.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown.")]
+AlsoOption = Annotated[
+    list[str] | None,
+    typer.Option("--also", help="Address of a copy that no name server names; may be repeated."),
+]
+ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
+PREVIEWED = "nothing is changed yet; --yes does it"
+
+
+@app.command("list")
+def list_replicas(
+    broker: Annotated[str | None, typer.Argument(help="Name of the broker; all without.")] = None,
+    *,
+    also: AlsoOption = None,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+    as_json: JsonOption = False,
+) -> None:
+    """Every copy of a broker's log: its role, epoch, begin and end, and how far it is behind."""
+
+    async def work(admin: Admin) -> list[Row]:
+        known = (await admin.cluster.info()).broker_addr_table
+        rows: list[Row] = []
+        for name in sorted(known) if broker is None else [broker]:
+            rows += _rows(name, await admin.replicas.of(name, also or ()))
+        return rows
+
+    say(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
+
+
+def _rows(broker: str, found: list[Replica]) -> list[Row]:
+    master = next((one.state for one in found if one.leads), None)
+    return [
+        _row(broker, one, None if master is None else (master.log_end, one.is_in_sync(master)))
+        for one in found
+    ]
+
+
+def _row(broker: str, one: Replica, to_master: tuple[int, bool] | None) -> Row:
+    state = one.state
+    if state is None:
+        return {
+            "broker": broker,
+            "id": one.broker_id,
+            "address": one.address,
+            "role": "?",
+            "state": f"no answer: {one.why_not}",
+        }
+    is_slave = state.role == "SLAVE"
+    measured = is_slave and to_master is not None
+    return {
+        "broker": broker,
+        "id": one.broker_id,
+        "address": one.address,
+        "role": state.broker_role if state.role == "MASTER" else state.role,
+        "epoch": one.place[0],
+        "begin": state.log_begin,
+        "end": state.log_end,
+        "synced": state.log_synced,
+        "in_sync": to_master[1] if measured and to_master else None,
+        "behind": max(0, to_master[0] - state.log_end) if measured and to_master else None,
+        "state": f"{state.following}: {state.reason}".rstrip(": ") if is_slave else "up",
+    }
+
+
+@app.command("promote")
+def promote(
+    broker: NameArgument,
+    *,
+    role: Annotated[str, typer.Option(help="SYNC_MASTER or ASYNC_MASTER.")] = "SYNC_MASTER",
+    copies: Annotated[int, typer.Option(min=1, help="inSyncReplicas of a SYNC_MASTER.")] = 2,
+    slaves: Annotated[
+        int | None, typer.Option(min=1, help="Slaves there are, when name servers know fewer.")
+    ] = None,
+    also: AlsoOption = None,
+    yes: YesOption = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Let the slave that has most of a lost master's log lead; shows what may be lost by it."""
+    if role not in ROLES:
+        raise typer.BadParameter(f"{role} is none of {', '.join(ROLES)}", param_hint="--role")
+
+    async def work(admin: Admin) -> tuple[Promotion, int]:
+        plan = await admin.replicas.plan(
+            broker, broker_role=role, copies=copies, slaves=slaves, others=also or ()
+        )
+        return plan, await admin.replicas.promote(plan) if yes else 0
+
+    plan, lost = ask(namesrv, work)
+    for line in plan.sentences():
+        say(line)
+    if not yes:
+        say(PREVIEWED)
+        return
+    say(f"done: {plan.chosen.address} leads {broker} in epoch {plan.epoch}")
+    if lost > 0:
+        say(
+            f"{lost} bytes of {plan.former.address if plan.former else '?'} are lost; it reports "
+            "which: `replica rebuild`"
+        )
+
+
+@app.command("transfer")
+def transfer(
+    broker: NameArgument,
+    *,
+    to: Annotated[int | None, typer.Option(min=1, help="Broker id of the slave.")] = None,
+    wait: Annotated[int, typer.Option(min=1, help="Seconds to wait for the slave.")] = 30,
+    yes: YesOption = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Hand the lead over to a slave that has all of the log; nothing is lost."""
+
+    async def preview(admin: Admin) -> list[Row]:
+        return _rows(broker, await admin.replicas.of(broker))
+
+    async def work(admin: Admin) -> Promotion:
+        return await admin.replicas.transfer(broker, to=to, wait_ms=wait * SECOND_MS)
+
+    if not yes:
+        say(shown(ask(namesrv, preview), as_json=False, empty=""))
+        say(
+            f"the master of {broker} takes no message until a slave has all of its log; that one "
+            "leads then, and the master becomes its slave"
+        )
+        say(PREVIEWED)
+        return
+    plan = ask(namesrv, work)
+    say(f"done: {plan.chosen.address} leads {broker} in epoch {plan.epoch}")
+
+
+@app.command("rebuild")
+def rebuild(
+    broker: NameArgument,
+    address: Annotated[str, typer.Argument(help="host:port of the copy that is to be cut.")],
+    *,
+    yes: YesOption = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Cut what a diverged copy has and its master has not, so that it follows again."""
+
+    async def work(admin: Admin) -> list[str]:
+        if address not in (one.address for one in await admin.replicas.of(broker, [address])):
+            raise ConfigError("address", address, f"a copy of {broker}")
+        cut = await admin.replicas.cut(address)
+        holds = (
+            f"the log of {address} holds {cut.end - cut.begin} bytes, [{cut.begin}, {cut.end}), "
+            f"with {cut.messages} messages that its master's does not hold"
+        )
+        said = [holds]
+        said += [f"  {topic}: {count}" for topic, count in sorted(cut.topics.items())]
+        if yes:
+            done = await admin.replicas.cut(address, at=cut.begin)
+            said.append(f"done: they were written to {done.file} and cut; it follows its master")
+        else:
+            said.append(PREVIEWED)
+        return said
+
+    for line in ask(namesrv, work):
+        say(line)
