@@ -138,6 +138,8 @@ class Broker:
                 was_written=running.services.persistence.all_written
             )
             running.services.sending.half_queue.load()
+            if store.epochs.leads:
+                await running.services.replication.merge_back()
             await self._settle_settings(running)
             is_first = None if telemetry is None else telemetry.earlier_epoch == 0
             observer.observe(

@@ -28,6 +28,7 @@ from engine.broker.offsets.consumer_offsets import (
     in_words,
     lowered_to,
 )
+from engine.broker.offsets.outage_offsets import FIELD, OutageOffsets
 from engine.broker.offsets.topic_lives import NEW_STORE_MS, TopicLives
 from engine.broker.reporting.boot_audit import Spooled
 from engine.broker.rocketmq_settings import FILE_NAME
@@ -97,6 +98,7 @@ class Persistence:
         lives: TopicLives,
         observer: Observer,
         offsets: ConsumerOffsets,
+        outage: OutageOffsets,
         removals: Removals,
         runtime: Runtime,
         store: MessageStore,
@@ -113,6 +115,7 @@ class Persistence:
         self._lives = lives
         self._observer = observer
         self._offsets = offsets
+        self._outage = outage
         self._removals = removals
         self._runtime = runtime
         self._store = store
@@ -191,6 +194,7 @@ class Persistence:
 
     def _take_offsets(self, found: Mapping[str, object]) -> None:
         self._offsets.load(from_document(found), counter_of(found))
+        self._outage.load(found.get(FIELD))
         self.spooled = spooled_in(found)
         for topic in self._deleted_since(found):
             for _ in self._offsets.forget_topic(topic):  # Nobody is served yet.
@@ -377,6 +381,8 @@ class Persistence:
             group_deletions = self._deleted_groups.deletions
             notes: dict[str, object] = {DELETIONS: self._deletions}
             notes[GROUP_DELETIONS] = group_deletions
+            if self._outage:
+                notes[FIELD] = self._outage.to_document()
             try:
                 await in_steps(stepped(offsets.snapshot(table)))
                 held_back = await self._hold_back(table)

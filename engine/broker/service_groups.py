@@ -95,6 +95,7 @@ def offset_services(state: BrokerState, boot_ends: BootEnds) -> OffsetServices:
             lives=state.lives,
             locks=state.locks,
             offsets=state.offsets,
+            outage=state.outage_offsets,
             remembered=remembered,
             store=state.store,
         ),

@@ -27,6 +27,7 @@ from engine.broker.registration import Registration
 from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
 from engine.broker.removing.topic_changes import Shrinking, TopicChanges
 from engine.broker.replicating.leadership import Leadership
+from engine.broker.replicating.offset_merges import OffsetMerges
 from engine.broker.replicating.ordered_role import OrderedRole
 from engine.broker.replicating.rebuild import Rebuild
 from engine.broker.replicating.replication import Replication
@@ -76,6 +77,7 @@ class Services:
     delay: DelayService
     timers: DelayService
     checks: TransactionChecks
+    merges: OffsetMerges
     replication: Replication
     roles: RoleChanges
     leadership: Leadership
@@ -107,10 +109,21 @@ def services_of(
     deletions = _deletions(
         state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
     )
-    replication = _replication(state, client, deletions, registration)
+    merges = OffsetMerges(
+        client=client,
+        clock=state.clock,
+        facts=offsets.facts,
+        node=state.node,
+        offsets=state.offsets,
+        outage=state.outage_offsets,
+        store=state.store,
+        topics=state.topics,
+    )
+    replication = _replication(state, client, deletions, registration, merges)
     roles = _roles(state, wake_ups)
 
     async def read_again() -> None:
+        state.outage_offsets.forget()
         persistence.take_back_to_the_log()
         sending.half_queue.load()
         sending.placement.load_window()
@@ -149,6 +162,7 @@ def services_of(
             node=state.node,
             producers=state.producers,
         ),
+        merges=merges,
         replication=replication,
         roles=roles,
         leadership=Leadership(
@@ -178,7 +192,11 @@ def services_of(
 
 
 def _replication(
-    state: BrokerState, client: RpcClient, deletions: Deletions, registration: Registration
+    state: BrokerState,
+    client: RpcClient,
+    deletions: Deletions,
+    registration: Registration,
+    merges: OffsetMerges,
 ) -> Replication:
     return Replication(
         state.runtime,
@@ -189,11 +207,14 @@ def _replication(
             delay_levels=state.delay_levels,
             deletions=deletions,
             group_configs=state.group_configs,
+            merges=merges,
             node=state.node,
             offsets=state.offsets,
+            outage=state.outage_offsets,
             store=state.store,
             topics=state.topics,
         ),
+        merges=merges,
         node=state.node,
         registration=registration,
         safety=state.safety,
@@ -225,6 +246,7 @@ def _persistence(
         lives=state.lives,
         observer=state.observer,
         offsets=state.offsets,
+        outage=state.outage_offsets,
         removals=offsets.removals,
         runtime=state.runtime,
         store=state.store,

@@ -23,6 +23,7 @@ from engine.broker.groups.queue_locks import QueueLocks
 from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers, Reading
 from engine.broker.identity import BrokerNode, Role
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
+from engine.broker.offsets.outage_offsets import OutageOffsets
 from engine.broker.offsets.topic_lives import TopicLives
 from engine.broker.pulling.cold_reads import ColdReadSums
 from engine.broker.pulling.long_poll import HeldPulls
@@ -92,6 +93,8 @@ class BrokerState:
     filters: ConsumerFilters = field(default_factory=ConsumerFilters)
     """What consumer groups select by SQL92."""
     locks: QueueLocks = field(default_factory=QueueLocks)
+    outage_offsets: OutageOffsets = field(default_factory=OutageOffsets)
+    """Committed here while this node was no master, and not merged yet."""
     deleted_groups: DeletedGroups = field(default_factory=DeletedGroups)
     """Groups whose offsets the file of offsets may still hold."""
     doubtful_readers: DoubtfulReaders = field(default_factory=DoubtfulReaders)

@@ -143,6 +143,25 @@ class ReplicaState(Body):
     """Of a slave: where its master's log ended at its last word; -1: it has heard none."""
 
 
+class OutageOffset(Part):
+    """An offset that a client committed on a slave."""
+
+    group: str
+    topic: str
+    queue_id: Int32
+    offset: Int64
+    age_ms: Int64
+    """How long ago; -1: in an earlier life of the slave."""
+
+
+class OutageOffsetList(Body):
+    """MERGE_CONSUMER_OFFSETS (720210), GET_OUTAGE_OFFSETS (720211)."""
+
+    state_version: Int64
+    """The epoch that the slave knows."""
+    offsets: list[OutageOffset] = msgspec.field(default_factory=list)
+
+
 class LogCut(Body):
     """CHANGE_REPLICA (720209): what a cut of a log takes, or has taken."""
 

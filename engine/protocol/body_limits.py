@@ -48,6 +48,7 @@ _BYTES_MAX: Final[dict[int, int]] = {
             Code.UPDATE_AND_CREATE_TOPIC_LIST,
             Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
             Code.REGISTER_TOPIC_IN_NAMESRV,
+            Code.MERGE_CONSUMER_OFFSETS,
         ),
         BODY_ADMIN_BYTES_MAX,
     ),

@@ -183,7 +183,7 @@ class ChangeReplicaRequestHeader(RequestHeader, kw_only=True):
     """CHANGE_REPLICA (720209)."""
 
     action: str
-    """HOLD, PROMOTE, DEMOTE, PREVIEW or REBUILD."""
+    """HOLD, COPY, PROMOTE, DEMOTE, PREVIEW or REBUILD."""
     epoch: Int64 = 0
     broker_role: str = ""
     in_sync_replicas: Int64 = 1

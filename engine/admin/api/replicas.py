@@ -222,6 +222,7 @@ class ReplicaAdmin:
         try:
             await self._equal(former.address, chosen.address, wait_ms)
             plan = Promotion(broker, chosen, epoch + 1, role, copies, 0, 0, 0, former)
+            await self._order(chosen.address, action="COPY")
             await self._promote(plan)
         except (TidemarkError, TimeoutError) as error:
             await self._promote(back)

@@ -7,13 +7,19 @@ Absent on purpose: how far slaves are (admin_store).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from engine.broker.identity import BrokerNode
-from engine.foundation.errors import RequestRefused, TidemarkError
-from engine.protocol.bodies_admin import EpochEntry, EpochEntryCache, ReplicaState
+from engine.foundation.chunked_work import in_steps, stepped
+from engine.foundation.errors import RemoteProtocolError, RequestRefused, TidemarkError
+from engine.protocol.bodies_admin import (
+    EpochEntry,
+    EpochEntryCache,
+    OutageOffsetList,
+    ReplicaState,
+)
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ChangeReplicaRequestHeader
@@ -26,7 +32,9 @@ class ReplicaHandlers:
     """Requests about the copies of a log."""
 
     carry_out: Callable[[ChangeReplicaRequestHeader], Awaitable[bytes]]
+    merge: Callable[[OutageOffsetList], Iterator[None]]
     node: BrokerNode
+    outage: Callable[[], OutageOffsetList]
     state: Callable[[], ReplicaState]
     store: MessageStore
 
@@ -36,6 +44,8 @@ class ReplicaHandlers:
             RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
             RequestCode.GET_REPLICA_STATE: self.replica_state,
             RequestCode.CHANGE_REPLICA: self.change,
+            RequestCode.MERGE_CONSUMER_OFFSETS: self.merge_offsets,
+            RequestCode.GET_OUTAGE_OFFSETS: self.outage_offsets,
         }
 
     def replica_state(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -52,6 +62,20 @@ class ReplicaHandlers:
         except TidemarkError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return request.respond(ResponseCode.SUCCESS, body=body)
+
+    async def merge_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """MERGE_CONSUMER_OFFSETS (720210): what a slave took while its master was away."""
+        self.node.check_master()
+        try:
+            listed = OutageOffsetList.decode(request.body)
+        except RemoteProtocolError as error:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        await in_steps(stepped(self.merge(listed)))
+        return request.respond(ResponseCode.SUCCESS)
+
+    def outage_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+        """GET_OUTAGE_OFFSETS (720211): what it took and no master has."""
+        return request.respond(ResponseCode.SUCCESS, body=self.outage().encode())
 
     def epochs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_EPOCH_CACHE (1007): which part of the log was written in which epoch."""

@@ -21,6 +21,7 @@ from engine.broker.groups.readers import QueueKey
 from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import Commit, ConsumerOffsets
 from engine.broker.offsets.offset_facts import OffsetFacts, RefusedReports
+from engine.broker.offsets.outage_offsets import OutageOffsets
 from engine.broker.offsets.remembered_offsets import Client, RememberedOffsets
 from engine.broker.offsets.topic_lives import TopicLives
 from engine.protocol.message import MessageQueue
@@ -42,6 +43,7 @@ class CommitReports:
         lives: TopicLives,
         locks: QueueLocks,
         offsets: ConsumerOffsets,
+        outage: OutageOffsets,
         remembered: RememberedOffsets,
         store: MessageStore,
     ) -> None:
@@ -52,6 +54,7 @@ class CommitReports:
         self._lives = lives
         self._locks = locks
         self._offsets = offsets
+        self._outage = outage
         self._refused_reports = RefusedReports()
         self._remembered = remembered
         self._store = store
@@ -83,6 +86,8 @@ class CommitReports:
             commit = self._offsets.commit(
                 group, topic, queue_id, offset, now_ms=self._clock.now_ms()
             )
+            if commit.accepted and not self._node.is_master:
+                self._outage.note(key, offset, steady_ms=self._clock.steady_ms())
             if not commit.accepted:  # Odd, and RocketMQ's own: it is a success with a remark.
                 refused = "Offset has been previously reset"
         else:

@@ -110,6 +110,8 @@ class Leadership:
                 await self.promote(order.epoch, role, order.in_sync_replicas)
             case "DEMOTE":
                 await self.demote(order.epoch, order.broker_id)
+            case "COPY":
+                await self.replication.copy_tables()
             case "PREVIEW":
                 return (await self.rebuild.preview()).encode()
             case "REBUILD":

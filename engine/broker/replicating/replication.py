@@ -12,6 +12,7 @@ who becomes master (role_changes).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Final
 from engine.broker.config import BrokerConfig, BrokerRole
 from engine.broker.identity import BrokerNode, Role
 from engine.broker.registration import KnownMaster, Registration
+from engine.broker.replicating.offset_merges import OffsetMerges
 from engine.broker.replicating.table_copies import (
     ASK_TIMEOUT_MS,
     TableCopies,
@@ -38,6 +40,7 @@ from engine.protocol.bodies_admin import (
     HaRuntimeInfo,
     ReplicaState,
 )
+from engine.protocol.bodies_broker import BrokerData
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.names import MASTER_ID
@@ -51,6 +54,8 @@ COPY_MS: Final = 5 * SECOND_MS
 """Between two copies of the master's tables (RocketMQ: 60 s)."""
 RETRY_MS: Final = SECOND_MS
 LOOK_TIMEOUT_MS: Final = 3 * SECOND_MS
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ class Replication:
         *,
         client: RpcClient,
         copies: TableCopies,
+        merges: OffsetMerges,
         node: BrokerNode,
         registration: Registration,
         safety: Safety,
@@ -82,6 +88,7 @@ class Replication:
         self._safety = safety
         self._other_conditions = safety.conditions
         self._copies = copies
+        self._merges = merges
         self._node = node
         self._registration = registration
         self._store = store
@@ -225,16 +232,47 @@ class Replication:
             raise ClusterError(f"{address} is no master")
         return entries_in(state.epochs)
 
-    async def newer_master(self) -> NewerMaster | None:
-        """Who leads in a greater epoch than this node has heard of, as name servers have it."""
-        node, name = self._node, self._node.config.broker_name
+    async def merge_back(self) -> None:
+        """Merge what slaves took while this master was away."""
+        slaves = {
+            address
+            for known in [one async for one in self._copies_named()]
+            for broker_id, address in known.broker_addrs.items()
+            if broker_id != MASTER_ID
+        }
+        for address in sorted(slaves):
+            try:
+                await self._merges.fetch(address)
+            except TidemarkError as error:
+                _log.warning("offsets committed at %s are not merged yet: %s", address, error)
+
+    async def copy_tables(self) -> None:
+        """Copy the tables of the master once more. Raises TidemarkError."""
+        master = self._registration.master
+        if master is None or self._node.role is not Role.SLAVE:
+            raise ClusterError("it follows no master whose tables it could copy")
+        async with self._copying:
+            await self._copies.copy(master.address)
+
+    async def _copies_named(self) -> AsyncIterator[BrokerData]:
+        """The copies of this broker, as each name server that answers has them."""
         request = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-        for place in node.config.namesrv_addresses:
+        for place in self._node.config.namesrv_addresses:
             try:
                 answer = await self._client.invoke(place, request, timeout_ms=LOOK_TIMEOUT_MS)
-                known = ClusterInfo.decode(answer.body).broker_addr_table.get(name)
-                address = "" if known is None else known.broker_addrs.get(MASTER_ID, "")
-                if known is None or not address or address == node.address:
+                table = ClusterInfo.decode(answer.body).broker_addr_table
+            except TidemarkError:
+                continue
+            if self._node.config.broker_name in table:
+                yield table[self._node.config.broker_name]
+
+    async def newer_master(self) -> NewerMaster | None:
+        """Who leads in a greater epoch than this node has heard of, as name servers have it."""
+        node = self._node
+        async for known in self._copies_named():
+            try:
+                address = known.broker_addrs.get(MASTER_ID, "")
+                if not address or address == node.address:
                     continue
                 state = ReplicaState.decode(
                     await answer_of(self._client, address, RequestCode.GET_REPLICA_STATE)

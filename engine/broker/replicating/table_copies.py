@@ -16,8 +16,10 @@ from typing import Final
 from engine.broker.groups.group_configs import GroupConfigs, group_from_document
 from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets, from_document
+from engine.broker.offsets.outage_offsets import OutageOffsets
 from engine.broker.removing.deletion import Deletions
 from engine.broker.removing.topic_changes import is_own
+from engine.broker.replicating.offset_merges import OffsetMerges
 from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
 from engine.delay import DelayLevels
@@ -47,8 +49,10 @@ class TableCopies:
         delay_levels: DelayLevels,
         deletions: Deletions,
         group_configs: GroupConfigs,
+        merges: OffsetMerges,
         node: BrokerNode,
         offsets: ConsumerOffsets,
+        outage: OutageOffsets,
         store: MessageStore,
         topics: Topics,
     ) -> None:
@@ -57,8 +61,10 @@ class TableCopies:
         self._delay_levels = delay_levels
         self._deletions = deletions
         self._group_configs = group_configs
+        self._merges = merges
         self._node = node
         self._offsets = offsets
+        self._outage = outage
         self._store = store
         self._topics = topics
 
@@ -66,6 +72,7 @@ class TableCopies:
         """Copy every table from the master at this address. Raises Unreachable, ClusterError, and
         CorruptRecord for a table that cannot be read.
         """
+        await self._merges.hand_over(master)
         log_end = self._store.physical_max
         topics = TopicConfigTable.decode(await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG))
         groups = await self._document(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -74,6 +81,7 @@ class TableCopies:
         table = from_document(offsets)
         if self._node.is_master:
             return
+        self._outage.lay_over(table)
         await self._take_topics(topics)
         await self._take_groups(groups)
         await in_steps(self._offsets.copy(table))
