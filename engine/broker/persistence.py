@@ -271,7 +271,10 @@ class Persistence:
         """Find out whether the store is new: its clients may come from one that stood there."""
         store, now_ms = self._store, self._clock.now_ms()
         is_empty = not any(store.max_offset(*queue) for queue in store.queues())
-        if is_empty:
+        is_copy = not self._node.is_master  # What it holds is as old as its master's.
+        if is_copy:
+            self._new_since_ms = None
+        elif is_empty:
             self._new_since_ms = now_ms
         elif self._new_since_ms is not None and now_ms - self._new_since_ms >= NEW_STORE_MS:
             self._new_since_ms = None
@@ -281,7 +284,7 @@ class Persistence:
         self._lives.watch(
             store.tombstones.ends,
             new_until_ms=None if left_ms is None else self._clock.steady_ms() + left_ms,
-            is_first_start=is_empty,
+            is_first_start=is_empty and not is_copy,
         )
 
     async def run_settings(self) -> None:

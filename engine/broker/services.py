@@ -124,6 +124,7 @@ def services_of(
 
     async def read_again() -> None:
         state.outage_offsets.forget()
+        persistence.make_topics_of_queues()
         persistence.take_back_to_the_log()
         sending.half_queue.load()
         sending.placement.load_window()

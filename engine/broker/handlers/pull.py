@@ -90,8 +90,7 @@ class PullHandlers:
             return elsewhere
         if not self._node.is_master:
             header.sys_flag &= ~COMMIT_OFFSET  # Progress is the master's to note.
-        moved_to = self._positions.moved_to(pull)
-        if moved_to is not None:
+        elif (moved_to := self._positions.moved_to(pull)) is not None:
             return self._answers.moved(pull, moved_to)
         if header.max_msg_nums == 0:  # A consumer that holds too much looks whether it stays.
             return self._answers.nothing(pull, "no message was asked for")
@@ -143,7 +142,7 @@ class PullHandlers:
             response = self._answers.nothing(pull, void)
         elif (elsewhere := self._answers.elsewhere(pull)) is not None:
             response = elsewhere
-        elif (moved_to := self._positions.reset_to(pull)) is not None:
+        elif self._node.is_master and (moved_to := self._positions.reset_to(pull)) is not None:
             response = self._answers.moved(pull, moved_to)
         else:
             response = self._answers.found(pull, self._answers.read(pull))

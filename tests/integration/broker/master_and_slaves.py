@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerRole
+from engine.broker.offsets.topic_lives import NEW_STORE_MS
 from engine.runtime import system_runtime
 from engine.store import MessageStore
 from tests.integration.broker.cluster import Cluster, broker_config, cluster, eventually
@@ -28,7 +29,7 @@ class Replicated:
     """The master, when it was started again."""
 
     async def start_master_again(self) -> Broker:
-        """The master comes back, configured as it was."""
+        """The master comes back, configured as it was; its store has been there for long."""
         config = broker_config(
             self.folder / "master",
             broker_role=self.role,
@@ -37,6 +38,8 @@ class Replicated:
         )
         self.again = Broker(system_runtime(), config)
         await self.again.start()
+        state = self.again.state
+        state.lives.grow_older(state.clock.steady_ms() + NEW_STORE_MS)
         return self.again
 
     async def start_slave(self) -> Broker:

@@ -126,6 +126,18 @@ async def test_what_was_delivered_before_is_not_delivered_again(tmp_path: Path) 
         assert bodies_of(slave.store, TOPIC) == [b"early %d" % number for number in range(5)]
 
 
+async def test_a_topic_that_was_not_copied_yet_is_made_of_its_queues(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as stage:
+        client = stage.master.client()
+        await client.make_topic("new")
+        await client.send(b"of a new topic", topic="new")
+        assert stage.slave is not None
+        topics = stage.slave.state.topics
+        await take_over_with(stage, lambda: topics.delete("new"))
+        assert topics.find("new") is not None
+        assert bodies_of(stage.slave.state.store, "new") == [b"of a new topic"]
+
+
 async def test_offsets_beyond_the_log_are_taken_back_before_it_leads(tmp_path: Path) -> None:
     async with replicated(tmp_path) as stage:
         client = stage.master.client()

@@ -440,3 +440,14 @@ async def test_a_single_node_is_the_master_of_term_0_and_leads_once_a_term(tmp_p
             become(running, Role.MASTER, 0)
         with pytest.raises(AssertionError):
             become(running, Role.SLAVE, -1)
+
+
+async def test_a_slave_moves_no_reader_to_where_its_store_begins(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path), is_new=True) as running:
+        client = running.client()
+        for number in range(3):
+            await client.send(b"%d" % number)
+        become(running, Role.SLAVE, 1)
+        readable(running)
+        answer = await client.pull(2)
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "3")
