@@ -19,6 +19,7 @@ from engine.broker.identity import BrokerNode, Role
 from engine.broker.pulling.long_poll import WakeUps
 from engine.broker.sending.safety import Safety
 from engine.broker.table_changes import TableChanges
+from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class RoleChanges:
     clock: Clock
     locks: QueueLocks
     node: BrokerNode
+    observer: Observer
     safety: Safety
     wake_ups: WakeUps
 
@@ -44,7 +46,8 @@ class RoleChanges:
         )
         if (role, term) == (node.role, node.term):
             return
-        _log.warning("%s of term %d, was %s of %d", role.name, term, node.role.name, node.term)
+        detail = f"{role.name} of term {term}, was {node.role.name} of {node.term}"
+        report(self.observer, _log, LifecycleEvent("ROLE_CHANGE", detail, term=term))
         node.take_role(role, term)
         self.safety.end_term()
         self.locks.begin_term(term, now_ms=self.clock.steady_ms())

@@ -229,6 +229,7 @@ def _roles(state: BrokerState, wake_ups: WakeUps) -> RoleChanges:
         clock=state.clock,
         locks=state.locks,
         node=state.node,
+        observer=state.observer,
         safety=state.safety,
         wake_ups=wake_ups,
     )

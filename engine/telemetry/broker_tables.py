@@ -100,7 +100,7 @@ LIFECYCLE: Final = Table(
         Column("clean", BOOLEAN, "was the stop before this boot clean?"),
         Column("truncated_from", LONG, "physical offset kept"),
         Column("truncated_to", LONG, "physical offset before the cut"),
-        Column("term", LONG, "Raft term; null without Raft"),
+        Column("term", LONG, "Raft term, or epoch of a master; null without either"),
         Column("detail", STRING, "the rest in words, with file names and figures"),
         Column("group", STRING, "consumer group it is about; null when it is about none"),
         Column("topic", STRING, "topic it is about; null when it is about none"),
