@@ -30,6 +30,8 @@ class Acknowledgements:
         self._waiting: deque[tuple[int, GroupCommit]] = deque()
         self._open: GroupCommit | None = None
         self._common = 0
+        self.replicated_end: int | None = None
+        """The end that as many slaves as are waited for have had, one at least; None: none has."""
 
     def when_met(self, term: int, end_offset: int) -> GroupCommit | None:
         """Settles True when enough slaves have the log up to there; None: they have, or none is
@@ -55,6 +57,9 @@ class Acknowledgements:
         """This slave has the log up to there."""
         self._ends[replica] = end_offset
         self._common = self._common_end()
+        if len(self._ends) >= self.needed:
+            newest = sorted(self._ends.values(), reverse=True)[max(self.needed, 1) - 1]
+            self.replicated_end = max(newest, self.replicated_end or 0)
         self._settle()
 
     def forget(self, replica: object) -> None:
@@ -67,7 +72,7 @@ class Acknowledgements:
         whoever waits waits in vain.
         """
         self._ends.clear()
-        self._common = 0
+        self._common, self.replicated_end = 0, None
         self._open = None
         waiting, self._waiting = self._waiting, deque()
         for _, commit in waiting:

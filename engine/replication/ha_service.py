@@ -187,7 +187,9 @@ class HaConnection(asyncio.Protocol):
             self._follow_from(offset)
         elif self._begin < offset <= self._next:
             self._end = max(offset, self._end or 0)
-            self._service.acknowledgements.note(self, self._end)
+            acknowledgements = self._service.acknowledgements
+            acknowledgements.note(self, self._end)
+            self._service.store.replicated_end = acknowledgements.replicated_end
         elif offset > self._next:
             self.close(f"it reports {offset}, and was sent what lies before {self._next} only")
 

@@ -63,6 +63,8 @@ class MessageStore:
         """What distinguishes this store's tables from those of others."""
         self.tombstones = life.tombstones
         self.epochs = life.epochs
+        self.replicated_end: int | None = None
+        """Behind the last byte that replicas have; None: there is none, or none has said so."""
         self._deleted = life.tombstones.ends
         self._log = life.log
         self._queues = life.queues
@@ -388,6 +390,7 @@ class MessageStore:
             queue.min_offset,
             queue.max_offset,
             queue.first_reaching(self._log.flushed_offset),
+            None if self.replicated_end is None else queue.first_reaching(self.replicated_end),
             queue_times.last_store_time(self._log, queue, queue_id),
         )
 

@@ -35,6 +35,8 @@ class QueueMarks(NamedTuple):
     max_offset: int
     flushed_offset: int
     """First queue offset whose message a power cut could lose now."""
+    replicated_offset: int | None
+    """First queue offset whose message is on no replica yet; None without replicas."""
     last_store_time_ms: int | None
 
 

@@ -105,16 +105,21 @@ class Replication:
             is_slave=lambda: node.role is Role.SLAVE and not self._stands_still,
             tls=config.access.client_tls,
         )
-        store.on_cut(lambda _end: self.acknowledgements.forget_all())
+        store.on_cut(lambda _end: self._forget_reports())
         store.on_arrival(lambda *_: self.service.wake())
 
     def _wait_for(self, slaves: int) -> None:
         """A put waits for so many."""
         acknowledgements = self.acknowledgements
-        acknowledgements.forget_all()
+        self._forget_reports()
         acknowledgements.needed = slaves
         condition = Condition(acknowledgements.when_met, PutStatus.FLUSH_SLAVE_TIMEOUT)
         self._safety.conditions = (*self._other_conditions, *([condition] if slaves else ()))
+
+    def _forget_reports(self) -> None:
+        """What slaves reported says nothing any more."""
+        self.acknowledgements.forget_all()
+        self._store.replicated_end = None
 
     async def start(self) -> None:
         """Open the HA port, if slaves are expected: a log that more than one node has led has them.

@@ -35,7 +35,7 @@ class QueueRead:
     """The message at each requested offset: what it is, and when it was stored (ms)."""
 
 
-NO_MESSAGES: Final = QueueMarks(0, 0, 0, None)
+NO_MESSAGES: Final = QueueMarks(0, 0, 0, None, None)
 
 GroupRead = tuple[str | None, int, bool]
 """(message model, members, may it have leases?)"""
@@ -133,7 +133,7 @@ class MarkReader:
         if of_group is None:
             of_group = reads.groups[group] = self._read_group(group)
         message_model, members, may_have_leases = of_group
-        minimum, maximum, flushed, last_store_time_ms = read.marks
+        minimum, maximum, flushed, _, last_store_time_ms = read.marks
         pulled = processed = last_puller = last_pull_ms = None
         if reading is not None:
             pulled, processed = reading.pulled_offset, reading.processed_offset

@@ -329,8 +329,9 @@ class Watermarks:
         if always or found != last:
             self._observer.observe(_queue_watermark(key, *found))
             queues.emitted(key, found)
-        if marks.flushed_offset != marks.max_offset:
-            queues.moved(key)  # It moves once more, when that is flushed.
+        end = marks.max_offset
+        if marks.flushed_offset != end or marks.replicated_offset not in (None, end):
+            queues.moved(key)  # It moves once more, when that is flushed, or on a replica.
 
     def _sample_groups(self, now_ms: int, *, everything: bool) -> Iterator[None]:
         turns = None if everything else self._turns(len(self._groups))
@@ -432,7 +433,7 @@ def _queue_watermark(key: tuple[str, int], marks: QueueMarks, is_readable: bool)
         min_offset=marks.min_offset,
         max_offset=marks.max_offset,
         flushed_offset=marks.flushed_offset,
-        replicated_offset=None,
+        replicated_offset=marks.replicated_offset,
         last_store_time_ms=marks.last_store_time_ms,
         readable=is_readable,
     )

@@ -94,6 +94,22 @@ async def test_a_slave_reports_no_facts_of_its_masters_queues(tmp_path: Path) ->
         assert not (tmp_path / "slave" / "store" / SPOOL_DIRECTORY).exists()
 
 
+async def test_queues_say_how_far_they_are_on_a_slave(tmp_path: Path) -> None:
+    async with replicated(tmp_path, slave_timeout_ms=200) as stage:
+        client = stage.master.client()
+        store = stage.master.broker.state.store
+        for number in range(4):
+            await client.send(b"%d" % number)
+        marks = store.marks_of(TOPIC, 0)
+        assert marks is not None
+        assert (marks.replicated_offset, marks.max_offset) == (4, 4)
+        await stage.stop_slave()
+        await client.send(b"the master alone")
+        marks = store.marks_of(TOPIC, 0)
+        assert marks is not None
+        assert (marks.replicated_offset, marks.max_offset) == (4, 5)
+
+
 async def test_what_the_master_deletes_goes_on_its_slave(tmp_path: Path) -> None:
     async with replicated(tmp_path) as stage:
         client = stage.master.client()

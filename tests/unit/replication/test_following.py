@@ -254,6 +254,8 @@ async def test_entries_that_come_in_several_pieces_are_stored_whole(tmp_path: Pa
             for begin in range(0, len(log), 7):
                 piece = log[begin : begin + 7]
                 writer.write(PIECE.pack(begin, len(piece)) + piece)
+                if not begin:
+                    await eventually(lambda: stage.client.following is Following.FOLLOWING)
 
         server = await asyncio.start_server(serve, LOOPBACK, 0)
         stage.port = server.sockets[0].getsockname()[1]
