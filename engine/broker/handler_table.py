@@ -221,9 +221,9 @@ def _of_the_broker(state: BrokerState, services: Services) -> Iterator[dict[int,
     ).handlers()
     yield ReplicaHandlers(
         carry_out=services.leadership.carry_out,
-        merge=services.merges.merge,
+        merge=services.replication.merges.merge,
         node=state.node,
-        outage=services.merges.own,
+        outage=services.replication.merges.own,
         state=services.replication.state,
         store=state.store,
     ).handlers()

@@ -19,6 +19,7 @@ from engine.broker.metrics import BrokerMetrics
 from engine.broker.metrics.exporter_families import ExporterFamilies
 from engine.broker.metrics.lags import Lags
 from engine.broker.metrics.runtime_families import RuntimeFamilies
+from engine.broker.offsets.offset_facts import OffsetFacts
 from engine.broker.offsets.remembered_offsets import BootEnds
 from engine.broker.persistence import Persistence
 from engine.broker.pulling.long_poll import WakeUps
@@ -77,7 +78,6 @@ class Services:
     delay: DelayService
     timers: DelayService
     checks: TransactionChecks
-    merges: OffsetMerges
     replication: Replication
     roles: RoleChanges
     leadership: Leadership
@@ -109,27 +109,10 @@ def services_of(
     deletions = _deletions(
         state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
     )
-    merges = OffsetMerges(
-        client=client,
-        clock=state.clock,
-        facts=offsets.facts,
-        node=state.node,
-        offsets=state.offsets,
-        outage=state.outage_offsets,
-        store=state.store,
-        topics=state.topics,
+    replication = _replication(
+        state, client=client, deletions=deletions, facts=offsets.facts, registration=registration
     )
-    replication = _replication(state, client, deletions, registration, merges)
     roles = _roles(state, wake_ups)
-
-    async def read_again() -> None:
-        state.outage_offsets.forget()
-        persistence.make_topics_of_queues()
-        persistence.take_back_to_the_log()
-        sending.half_queue.load()
-        sending.placement.load_window()
-        await state.delay_levels.pass_delivered()
-
     return Services(
         offsets=offsets,
         reporters=reporting,
@@ -142,14 +125,7 @@ def services_of(
         config_changes=_config_changes(state, origin, stored_settings),
         stored_settings=stored_settings,
         deletions=deletions,
-        topic_changes=TopicChanges(
-            changes=state.changes,
-            membership=membership,
-            node=state.node,
-            removals=offsets.removals,
-            store=state.store,
-            topics=state.topics,
-        ),
+        topic_changes=_topic_changes(state, offsets, membership),
         offset_deletion=_offset_deletion(state, offsets, persistence, reporting.watermarks),
         shrinking=Shrinking(
             groups=state.groups, offsets=state.offsets, store=state.store, topics=state.topics
@@ -163,42 +139,38 @@ def services_of(
             node=state.node,
             producers=state.producers,
         ),
-        merges=merges,
         replication=replication,
         roles=roles,
-        leadership=Leadership(
-            node=state.node,
+        leadership=_leadership(
+            state,
             ordered=ordered,
-            read_again=read_again,
-            rebuild=Rebuild(
-                disk=state.runtime.disk,
-                node=state.node,
-                read_again=read_again,
-                replication=replication,
-                store=state.store,
-            ),
+            persistence=persistence,
             replication=replication,
             roles=roles,
-            store=state.store,
+            sending=sending,
         ),
-        runtime_info=RuntimeInfo(
-            clock=state.clock,
-            node=state.node,
-            put_times=state.put_times,
-            runtime=state.runtime,
-            stats=state.stats,
-            store=state.store,
-        ),
+        runtime_info=_runtime_info(state),
     )
 
 
 def _replication(
     state: BrokerState,
+    *,
     client: RpcClient,
     deletions: Deletions,
+    facts: OffsetFacts,
     registration: Registration,
-    merges: OffsetMerges,
 ) -> Replication:
+    merges = OffsetMerges(
+        client=client,
+        clock=state.clock,
+        facts=facts,
+        node=state.node,
+        offsets=state.offsets,
+        outage=state.outage_offsets,
+        store=state.store,
+        topics=state.topics,
+    )
     return Replication(
         state.runtime,
         client=client,
@@ -219,6 +191,64 @@ def _replication(
         node=state.node,
         registration=registration,
         safety=state.safety,
+        store=state.store,
+    )
+
+
+def _leadership(
+    state: BrokerState,
+    *,
+    ordered: OrderedRole,
+    persistence: Persistence,
+    replication: Replication,
+    roles: RoleChanges,
+    sending: SendServices,
+) -> Leadership:
+    async def read_again() -> None:
+        state.outage_offsets.forget()
+        persistence.make_topics_of_queues()
+        persistence.take_back_to_the_log()
+        sending.half_queue.load()
+        sending.placement.load_window()
+        await state.delay_levels.pass_delivered()
+
+    return Leadership(
+        node=state.node,
+        ordered=ordered,
+        read_again=read_again,
+        rebuild=Rebuild(
+            disk=state.runtime.disk,
+            node=state.node,
+            read_again=read_again,
+            replication=replication,
+            store=state.store,
+        ),
+        replication=replication,
+        roles=roles,
+        store=state.store,
+    )
+
+
+def _topic_changes(
+    state: BrokerState, offsets: OffsetServices, membership: Membership
+) -> TopicChanges:
+    return TopicChanges(
+        changes=state.changes,
+        membership=membership,
+        node=state.node,
+        removals=offsets.removals,
+        store=state.store,
+        topics=state.topics,
+    )
+
+
+def _runtime_info(state: BrokerState) -> RuntimeInfo:
+    return RuntimeInfo(
+        clock=state.clock,
+        node=state.node,
+        put_times=state.put_times,
+        runtime=state.runtime,
+        stats=state.stats,
         store=state.store,
     )
 

@@ -3,8 +3,8 @@
 Place in the walk: a master that starts asks its slaves before its port opens; a slave hands over
 what it has each time before it copies its master's table.
 
-A report that the master has had since counts more than an older one made to its slave: both tell
-how long ago it was, by clocks of their own.
+A report that the master has had since counts more than an older one made to its slave: both say how
+long ago it was, by clocks of their own.
 
 Invariant: no table is taken over whole, and none from a node of a later epoch. Absent on purpose:
 reports (offsets).

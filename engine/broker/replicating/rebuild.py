@@ -1,4 +1,4 @@
-"""Cuts what a diverged copy of the log has and its master has not, so that it can follow again.
+"""Cuts what a diverged log has and its master's has not, so that it can follow again.
 
 Place in the walk: an order of `tidemark admin replica rebuild`, with a preview.
 

@@ -88,7 +88,7 @@ class Replication:
         self._safety = safety
         self._other_conditions = safety.conditions
         self._copies = copies
-        self._merges = merges
+        self.merges = merges
         self._node = node
         self._registration = registration
         self._store = store
@@ -247,7 +247,7 @@ class Replication:
         }
         for address in sorted(slaves):
             try:
-                await self._merges.fetch(address)
+                await self.merges.fetch(address)
             except TidemarkError as error:
                 _log.warning("offsets committed at %s are not merged yet: %s", address, error)
 
