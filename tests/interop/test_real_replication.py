@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from demo.ports import free_broker_port
-from demo.rocketmq import BROKER, Installation, broker_properties, configure
+from demo.rocketmq import BROKER, OPENS, Installation, broker_properties, configure
 from engine.protocol.bodies_admin import HaRuntimeInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from provision import java
@@ -132,3 +132,19 @@ def test_our_slave_copies_a_real_master(tmp_path: Path) -> None:
             assert set(asyncio.run(send_all(master.broker, MESSAGES))) == {ResponseCode.SUCCESS}
             end = asyncio.run(ha_status(master.broker)).master_commit_log_max_offset
             wait_until_equal(master.store, store, end)
+
+
+def test_mqadmin_shows_the_epochs_of_our_broker(tmp_path: Path) -> None:
+    java_home = java.find(with_compiler=False)
+    assert java_home is not None, java.missing(with_compiler=False)
+    with our_engine(tmp_path / "ours", "--set", "brokerRole=SYNC_MASTER") as engine:
+        command = [
+            *(str(java_home / "bin" / "java"), "-XX:TieredStopAtLevel=1", *OPENS),
+            *(f"-Duser.home={tmp_path}", "-cp", f"{rocketmq_jars()}/*"),
+            *("org.apache.rocketmq.tools.command.MQAdminStartup", "getBrokerEpoch"),
+            *("-n", engine.name_server, "-b", "broker-a"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    said = " ".join(done.stdout.split())
+    assert "#brokerName broker-a" in said, done.stdout + done.stderr
+    assert "epoch:1" in said.replace(" ", "").replace("=", ":"), said

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from engine.admin import Admin, admin_at
 from engine.broker.broker import Broker
@@ -19,6 +21,7 @@ from engine.replication import Following
 from tests.integration.broker.cluster import TOPIC, RawClient, eventually
 from tests.integration.broker.master_and_slaves import Replicated, log_of, replicated
 from tests.store_support import bodies_of, draft
+from tidemark import app
 
 BROKER = "broker-a"
 
@@ -198,3 +201,37 @@ async def test_a_transfer_to_a_slave_that_does_not_catch_up_is_taken_back(tmp_pa
         assert node.term > 1_700_000_000
         stage.slave.services.replication._stands_still = False
         assert (await stage.master.client().send(b"goes on")).code == ResponseCode.SUCCESS
+
+
+async def test_commands_show_before_they_change(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as stage:
+        await stage.master.client().send(b"a message")
+        await stage.caught_up()
+        assert stage.slave is not None
+        end = stage.slave.state.store.physical_max
+        await settled(stage.slave, Following.FOLLOWING)
+
+        async def typed(*words: str, exit_code: int = 0) -> str:
+            environment = {"NAMESRV_ADDR": stage.master.name_server_address}
+            arguments = ["admin", "replica", *words]
+            answer = await asyncio.to_thread(CliRunner().invoke, app, arguments, env=environment)
+            assert answer.exit_code == exit_code, answer.output
+            return answer.output
+
+        master, slave = json.loads(await typed("list", "--json"))
+        assert (master["role"], slave["role"]) == ("SYNC_MASTER", "SLAVE")
+        assert [slave[name] for name in ("epoch", "begin", "end", "behind")] == [1, 0, end, 0]
+        assert (slave["in_sync"], slave["state"]) == (True, "FOLLOWING")
+        said = await typed("promote", BROKER, "--role", "ASYNC_MASTER")
+        assert "which leads and answers, becomes its slave first" in said
+        assert "nothing is changed yet" in said
+        assert "nothing is changed yet" in await typed("transfer", BROKER)
+        assert "refused" in await typed("rebuild", BROKER, stage.slave.address, exit_code=1)
+        assert "KING is none of" in await typed("promote", BROKER, "--role", "KING", exit_code=2)
+        assert "no slave" in await typed("transfer", BROKER, "--to", "9", "--yes", exit_code=1)
+        assert stage.master.broker.state.node.term == 1, "nothing has changed"
+        assert "leads broker-a" in await typed("transfer", BROKER, "--yes")
+        assert stage.slave.state.node.role is Role.MASTER
+        await stage.master.broker.stop()
+        (only,) = json.loads(await typed("list", BROKER, "--json"))
+        assert only["role"] == "SYNC_MASTER"
