@@ -4,7 +4,7 @@ Place in the walk: a start, before the port opens, and the orders of `tidemark a
 
 A promotion: follow nobody any more; all of the log dispatched; the epoch and the order on disk;
 what follows the log read from its end (deduplication, open transactions, delay cursors, offsets
-that lie beyond it); the HA port; the role, in one step.
+that lie beyond it); the role, in one step. The HA port opens first: without it nothing changes.
 
 Invariant: an epoch is on disk, with the place at which it begins, before anything is acknowledged
 in it. A master that stopped cleanly goes on in its epoch; one that did not may have lost a tail
@@ -82,7 +82,7 @@ class Leadership:
         """
         while True:
             await asyncio.sleep(LOOK_MS / SECOND_MS)
-            if self.node.is_master and self.store.epochs.entries:
+            if self.node.role is not Role.SLAVE and self.store.epochs.entries:
                 await self._give_way()
 
     async def _give_way(self) -> None:
@@ -133,6 +133,7 @@ class Leadership:
                 raise _refused(f"epoch {epoch} is no news: {store.epochs.highest} was heard of")
             config = with_role(node.config, role, broker_id=0, in_sync_replicas=in_sync_replicas)
             async with replication.standing_still():
+                await replication.open_port(config)
                 await self._dispatched()
                 await store.epochs.begin(
                     epoch,
@@ -142,7 +143,7 @@ class Leadership:
                 )
                 await self.ordered.order(config)
                 await self.read_again()
-                await replication.serve(config)
+                replication.serve(config)
                 node.config = config
                 self.roles.become(Role.MASTER, epoch)
 

@@ -127,7 +127,7 @@ class Replication:
         """
         node = self._node
         if node.is_master and (expects_slaves(node.config) or self._store.epochs.entries):
-            await self._open_port(node.config)
+            await self.open_port(node.config)
 
     @asynccontextmanager
     async def standing_still(self) -> AsyncIterator[None]:
@@ -140,10 +140,21 @@ class Replication:
         finally:
             self._stands_still = False
 
-    async def serve(self, config: BrokerConfig) -> None:
-        """Become a master with these settings. Raises ConfigError as `start` does."""
-        if not self._port_is_open:
+    async def open_port(self, config: BrokerConfig) -> None:
+        """Open the HA port of a master with these settings, unless it is open. Raises ConfigError
+        as `start` does; a master that need not have slaves does without it.
+        """
+        if self._port_is_open:
+            return
+        try:
             await self._open_port(config)
+        except ConfigError as error:
+            if expects_slaves(config):
+                raise
+            _log.error("no slave can follow this node: %s", error)
+
+    def serve(self, config: BrokerConfig) -> None:
+        """Become a master with these settings."""
         self._wait_for(waited_for(config))
         self._registration.master = None
 

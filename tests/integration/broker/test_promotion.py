@@ -188,6 +188,41 @@ async def test_orders_that_cannot_be_are_refused_and_change_nothing(tmp_path: Pa
         assert not (tmp_path / "slave" / "store" / "config" / "role.json").exists()
 
 
+async def test_a_node_that_cannot_serve_slaves_does_not_become_a_sync_master(
+    tmp_path: Path,
+) -> None:
+    async with replicated(tmp_path) as stage:
+        await stage.master.client().send(b"a message")
+        await stage.caught_up()
+        assert stage.slave is not None
+        state = stage.slave.state
+        taken = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+        port = taken.sockets[0].getsockname()[1]
+        state.node.config = replace(state.node.config, ha_listen_port=port)
+        code, remark = await promote(stage.slave.address, role="SYNC_MASTER")
+        assert (code, str(port) in remark) == (ResponseCode.SYSTEM_ERROR, True), remark
+        assert (state.node.role, state.store.epochs.highest) == (Role.SLAVE, 1)
+        assert not (tmp_path / "slave" / "store" / "config" / "role.json").exists()
+        assert (await stage.master.client().send(b"it follows on")).code == ResponseCode.SUCCESS
+        taken.close()
+        assert await promote(stage.slave.address, role="SYNC_MASTER") == (0, "")
+
+
+async def test_a_master_that_is_held_gives_way_when_another_leads(tmp_path: Path) -> None:
+    async with replicated(tmp_path) as stage:
+        await stage.master.client().send(b"a message")
+        await stage.caught_up()
+        assert stage.slave is not None
+        assert await order(stage.master.broker.address, "HOLD") == (0, "")
+        assert await promote(stage.slave.address) == (0, "")
+        node = stage.master.broker.state.node
+
+        async def is_slave() -> bool:
+            return (node.role, node.term) == (Role.SLAVE, EPOCH)
+
+        await eventually(is_slave, "whoever held it went away, and it follows all the same")
+
+
 async def test_a_role_that_was_ordered_outlives_a_restart_until_it_is_configured_anew(
     tmp_path: Path,
 ) -> None:
