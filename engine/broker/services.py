@@ -33,6 +33,7 @@ from engine.broker.replicating.ordered_role import OrderedRole
 from engine.broker.replicating.rebuild import Rebuild
 from engine.broker.replicating.replication import Replication
 from engine.broker.replicating.table_copies import TableCopies
+from engine.broker.reporting.replica_marks import ReplicaMarks
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.rocketmq_settings import FILE_NAME
 from engine.broker.role_changes import RoleChanges
@@ -79,6 +80,7 @@ class Services:
     timers: DelayService
     checks: TransactionChecks
     replication: Replication
+    replica_marks: ReplicaMarks
     roles: RoleChanges
     leadership: Leadership
     runtime_info: RuntimeInfo
@@ -140,6 +142,7 @@ def services_of(
             producers=state.producers,
         ),
         replication=replication,
+        replica_marks=_replica_marks(state, replication),
         roles=roles,
         leadership=_leadership(
             state,
@@ -262,6 +265,17 @@ def _roles(state: BrokerState, wake_ups: WakeUps) -> RoleChanges:
         observer=state.observer,
         safety=state.safety,
         wake_ups=wake_ups,
+    )
+
+
+def _replica_marks(state: BrokerState, replication: Replication) -> ReplicaMarks:
+    return ReplicaMarks(
+        node=state.node,
+        observer=state.observer,
+        store=state.store,
+        clock=state.clock,
+        replicas=replication.service.replicas,
+        needed=lambda: replication.acknowledgements.needed,
     )
 
 

@@ -116,6 +116,8 @@ class FlushDone:
     """0: none has ended; it is reported how far the file is. Who watches from outside knows of one
     that has ended, not of how many, nor how long they took.
     """
+    replica: str | None = None
+    """Whose copy it is about; None: the broker's own."""
 
 
 @dataclass(slots=True)

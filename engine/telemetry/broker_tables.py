@@ -56,13 +56,24 @@ FLUSH_CHECKPOINTS: Final = Table(
         must(
             "component",
             STRING,
-            "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER",
+            "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER; REPLICA: the "
+            "copy of the commit log that a slave has",
         ),
-        must("action", STRING, "COMMIT, FLUSH or PERSIST"),
-        must("cause", STRING, "TIMER, GROUP, SHUTDOWN or RECOVERY"),
+        must("action", STRING, "COMMIT, FLUSH or PERSIST; REPLICATE of a REPLICA"),
+        must(
+            "cause",
+            STRING,
+            "TIMER, GROUP, SHUTDOWN or RECOVERY; of a REPLICA the role of its master: "
+            "ASYNC_MASTER or SYNC_MASTER",
+        ),
         Column("written", LONG, "bytes written so far (commit log: physical offset)"),
         Column("committed", LONG, "bytes moved from the transient pool to the file"),
-        Column("flushed", LONG, "bytes on stable storage"),
+        Column(
+            "flushed",
+            LONG,
+            "bytes on stable storage; REPLICA: bytes that the slave has reported to have, null "
+            "while it has reported nothing, or there is no slave",
+        ),
         Column("store_time", TIMESTAMP, "store time of the newest message flushed"),
         must(
             "count",
@@ -79,7 +90,14 @@ FLUSH_CHECKPOINTS: Final = Table(
             "at_risk_bytes_max",
             LONG,
             "most bytes that a crash could have cost at an instant since the row before: a SIGKILL "
-            "(COMMIT) or a power cut (FLUSH); commit log only",
+            "(COMMIT) or a power cut (FLUSH); commit log only. REPLICA: most bytes that this "
+            "slave lacked",
+        ),
+        Column(
+            "replica",
+            STRING,
+            "REPLICA: the slave, host:port of its connection; null when there is none, although "
+            "its master waits for one",
         ),
     ),
 )

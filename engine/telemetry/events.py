@@ -88,17 +88,17 @@ def rows_of(facts: Sequence[Fact], event_time_us: int) -> list[Row]:
 class FlushSums:
     """Flushes since the last take, summed per component, action and cause.
 
-    Bounded by construction: six components, three actions, four causes.
+    Bounded by construction: six components, three actions, four causes, REPLICAS_MAX slaves.
     """
 
     __slots__ = ("_sums",)
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str], _FlushSum] = {}
+        self._sums: dict[tuple[str, str, str, str | None], _FlushSum] = {}
 
     def add(self, fact: FlushDone) -> None:
         """Count one flush."""
-        key = (fact.component, fact.action, fact.cause)
+        key = (fact.component, fact.action, fact.cause, fact.replica)
         held = self._sums.get(key)
         if held is None:
             self._sums[key] = _FlushSum(fact)
@@ -148,6 +148,7 @@ class _FlushSum:
             newest.kernel_dirty,
             newest.kernel_writeback,
             self._at_risk_bytes_max,
+            newest.replica,
         )
 
 

@@ -214,6 +214,13 @@ ANSWERS: Final = (
         *("kill_bytes", "power_cut_bytes", "power_cut_messages", "power_cut_queues"),
     ),
     _critical(
+        "replication_health",
+        "a_slave_is_never_beyond_its_master",
+        "loss_bytes < 0 OR loss_messages < 0 OR behind_bytes < loss_bytes OR behind_ms < 0 OR "
+        "(loss_bytes IS NULL AND unknown_reason IS NULL)",
+        *("written", "loss_bytes", "loss_messages", "behind_bytes", "unknown_reason"),
+    ),
+    _critical(
         "emitter_health",
         "judged_facts_gapless",
         "rows_distinct < rows_expected",

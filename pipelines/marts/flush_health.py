@@ -34,11 +34,11 @@ from pipelines.marts.columns import (
     rows_as_declared,
 )
 from pipelines.marts.keys import newest_of_each
-from pipelines.marts.lifecycle_events import ended
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import OBSERVED
 from pipelines.marts.slots import HORIZONS, horizons, is_over, slots_of
+from pipelines.marts.unsafe_queues import DELETED, deleted_in, marks_of, moved, queues_schema
 from pipelines.staging.facts import is_one_of
 
 SLOT_US: Final = 10 * SECOND_US
@@ -79,18 +79,7 @@ FLUSH_HEALTH: Final = GoldTable(
     ("emitter", "observed_at"),
     on_ticks="true",
 )
-_QUEUE: Final = ("emitter", "topic", "queue_id")
-QUEUES: Final = pa.schema(
-    [
-        ("emitter", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id", pa.int32()),
-        ("seq", pa.int64()),
-        ("slot_us", pa.int64()),
-        ("unflushed", pa.int64()),
-    ]
-)
-"""Queues and how many of their messages are not flushed."""
+QUEUES: Final = queues_schema("unflushed")
 CHECKPOINTS: Final = pa.schema(
     [
         ("cluster", KEY_TEXT),
@@ -108,29 +97,21 @@ CHECKPOINTS: Final = pa.schema(
     ]
 )
 """Commits and flushes of commit logs."""
-DELETED: Final = pa.schema(
-    [
-        ("emitter", KEY_TEXT),
-        ("topic", KEY_TEXT),
-        ("queue_id_from", pa.int32()),
-        ("kind", KEY_TEXT),
-        ("slot_us", pa.int64()),
-        ("seq", pa.int64()),
-    ]
-)
-"""Topics that are gone."""
 
 
 def flush_health(given: Given) -> Made:
     """One row per broker and ten seconds with a commit or flush of its log."""
     state = given.state
     known = horizons(state["horizons"], given.facts["shipments"])
+    marks = marks_of(given.facts["queue_watermarks"], "flushed_offset", QUEUES, SLOT_US)
     waiting = {
-        "marks": pa.concat_tables([state["marks"], _marks(given.facts["queue_watermarks"])]),
+        "marks": pa.concat_tables([state["marks"], marks]),
         "checkpoints": pa.concat_tables(
             [state["checkpoints"], _checkpoints(given.facts["flush_checkpoints"])]
         ),
-        "deleted": pa.concat_tables([state["deleted"], _deleted(given.facts["lifecycle"])]),
+        "deleted": pa.concat_tables(
+            [state["deleted"], deleted_in(given.facts["lifecycle"], SLOT_US)]
+        ),
     }
     over = {name: is_over(rows, known) for name, rows in waiting.items()}
     due = {name: rows.filter(over[name]) for name, rows in waiting.items()}
@@ -141,7 +122,7 @@ def flush_health(given: Given) -> Made:
         of_slot = {
             name: part.filter(pc.equal(part["slot_us"], slot_us)) for name, part in due.items()
         }
-        queues = _moved(queues, of_slot["marks"], of_slot["deleted"])
+        queues = moved(queues, of_slot["marks"], of_slot["deleted"])
         rows.extend(_rows(of_slot["checkpoints"], queues))
         rows.extend(_waiting(of_slot, queues, last))
         last = newest_of_each(last, of_slot["checkpoints"].sort_by("seq"), ("emitter",))
@@ -151,36 +132,10 @@ def flush_health(given: Given) -> Made:
     return Made(rows_as_declared(rows, FLUSH_HEALTH), carried)
 
 
-def _marks(watermarks: pa.Table) -> pa.Table:
-    """What of each queue is not flushed, the last of each slot."""
-    unflushed = pc.max_element_wise(
-        pc.subtract(watermarks["max_offset"], watermarks["flushed_offset"]), 0, skip_nulls=False
-    )
-    rows = watermarks.append_column("slot_us", slots_of(watermarks["event_us"], SLOT_US))
-    rows = rows.append_column("unflushed", pc.fill_null(unflushed, 0))
-    rows = rows.select(QUEUES.names).cast(QUEUES)
-    return newest_of_each(rows.slice(0, 0), rows, (*_QUEUE, "slot_us"))
-
-
 def _checkpoints(checkpoints: pa.Table) -> pa.Table:
     of_log = checkpoints.filter(is_one_of(checkpoints["component"], "COMMIT_LOG"))
     rows = of_log.append_column("slot_us", slots_of(of_log["event_us"], SLOT_US))
     return rows.select(CHECKPOINTS.names).cast(CHECKPOINTS)
-
-
-def _deleted(lifecycle: pa.Table) -> pa.Table:
-    gone = lifecycle.filter(is_one_of(lifecycle["kind"], "TOPIC_GONE"))
-    rows = gone.append_column("slot_us", slots_of(gone["event_us"], SLOT_US))
-    return rows.select(DELETED.names).cast(DELETED)
-
-
-def _moved(queues: pa.Table, marks: pa.Table, deleted: pa.Table) -> pa.Table:
-    """Queues with messages that are not flushed, after the marks and deletions of a slot."""
-    moved = newest_of_each(queues, marks, _QUEUE)
-    for topic in deleted.to_pylist():
-        is_before = pc.less(moved["seq"], topic["seq"])
-        moved = moved.filter(pc.invert(pc.and_(is_before, ended(moved, topic))))
-    return moved.filter(pc.greater(moved["unflushed"], 0))
 
 
 def _rows(checkpoints: pa.Table, queues: pa.Table) -> list[dict[str, Any]]:

@@ -249,6 +249,17 @@ OF_PLATFORM: Final[Mapping[str, Texts]] = {
         "It flushed {{ flushes | plural('time') }} in the last ten seconds, and has not flushed "
         "{{ power_cut_bytes | plural('byte') }}.",
     ),
+    "ReplicaBehind": _texts(
+        "{% if replicas == 0 %}Master {{ labels.broker }} has no slave, and waits for one"
+        "{% elif behind_ms is none %}Master {{ labels.broker }} does not know what its slaves have"
+        "{% else %}Slave {{ slowest_replica }} of {{ labels.broker }} has been behind for "
+        "{{ behind_ms | duration }}{% endif %}.",
+        "See whether the slave runs, follows, and has room on its disk: `tidemark admin replica "
+        "list`.",
+        "{% if loss_bytes is none %}What the loss of the master would cost now is unknown."
+        "{% else %}The loss of the master would cost {{ loss_messages | plural('message') }} now, "
+        "{{ loss_bytes | plural('byte') }}.{% endif %}",
+    ),
 }
 
 

@@ -75,6 +75,11 @@ class MarkReader:
         self._broadcasting: dict[str, None] = {}
         """Groups whose members broadcast, or did when the last of them left."""
 
+    @property
+    def has_replicas(self) -> bool:
+        """Has a slave reported what it has?"""
+        return self._store.replicated_end is not None
+
     def of_queue(self, topic: str, queue_id: int) -> tuple[QueueMarks, bool] | None:
         """The marks of a queue, and may anybody pull from it? None when there is no such queue."""
         marks = self._store.marks_of(topic, queue_id)

@@ -103,6 +103,7 @@ class Watermarks:
         self._round_ms = config.full_sample_interval_ms
         self._round_samples = max(1, config.full_sample_interval_ms // config.sample_interval_ms)
         self._queues: EmittedMarks[tuple[str, int], tuple[QueueMarks, bool]] = EmittedMarks()
+        self._had_replicas = False
         for queue in self._moved.all_queues():
             self._queues.moved(queue)
         self._queue_ids: dict[str, list[int]] = {}
@@ -129,6 +130,10 @@ class Watermarks:
         """
         yield from self._moved.drop_expired_locks(now_ms)
         yield from counted(self._note_moved(), NOTED_PER_STEP)
+        if self._marks.has_replicas != self._had_replicas:
+            # What of each queue is on a slave is known from now on, or not any more.
+            self._had_replicas = self._marks.has_replicas
+            yield from counted(self._note_queues(), NOTED_PER_STEP)
         if everything:
             yield from counted(self._note_all(), NOTED_PER_STEP)
         yield from counted(self._leave(now_ms), LOOP_STEP_ENTRIES_MAX)
@@ -216,11 +221,14 @@ class Watermarks:
         """All that is there, once nobody is served: the sample before may have been given up after
         it had asked what moved.
         """
+        yield from self._note_queues()
+        for keys in self._moved.all_keys():
+            yield from self._note(keys)
+
+    def _note_queues(self) -> Iterator[int]:
         for queue in self._moved.all_queues():
             self._queues.moved(queue)
             yield 1
-        for keys in self._moved.all_keys():
-            yield from self._note(keys)
 
     def _note(self, keys: Iterable[QueueKey]) -> Iterator[int]:
         waiting = iter(keys)

@@ -379,6 +379,11 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"lost_bytes_possible"},
         "kill_bytes=-1",
     ),
+    "a slave that has more than its master": (
+        answer("replication_health", loss_bytes=-1, behind_bytes=-1),
+        {"a_slave_is_never_beyond_its_master"},
+        "loss_bytes=-1",
+    ),
     "a range at risk that ends before it begins": (
         risk_of_less_than_nothing,
         {"risks_possible"},

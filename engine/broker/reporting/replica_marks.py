@@ -1,0 +1,100 @@
+"""Reports how far each slave has its master's log: what the master's loss would cost now.
+
+Place in the walk: once a second, before the marks of queues → flush_checkpoints (REPLICA), and
+lifecycle for slaves that come and go. `watermarks` says what of each queue is on a slave.
+
+Invariant: what is reported of a slave is what it has itself reported on its present connection; of
+one that has reported nothing yet nothing is known. A master that waits for slaves and has none
+reports that. Absent on purpose: slaves' own facts; a slave emits none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from engine.broker.identity import BrokerNode
+from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
+from engine.foundation.units import SECOND_MS
+from engine.replication import Replica
+from engine.runtime.clock import Clock
+from engine.store import MessageStore
+
+COMPONENT = "REPLICA"
+ACTION = "REPLICATE"
+JOINED = "REPLICA_JOINED"
+LOST = "REPLICA_LOST"
+AGAIN_MS = 10 * SECOND_MS
+"""A slave that lacks something is reported so often, though it stands."""
+
+
+class ReplicaMarks:
+    """What was reported of the slaves of one broker."""
+
+    def __init__(
+        self,
+        *,
+        node: BrokerNode,
+        observer: Observer,
+        store: MessageStore,
+        clock: Clock,
+        replicas: Callable[[], Iterable[Replica]],
+        needed: Callable[[], int],
+    ) -> None:
+        """`needed`: slaves that a put waits for."""
+        self._node = node
+        self._observer = observer
+        self._store = store
+        self._clock = clock
+        self._replicas = replicas
+        self._needed = needed
+        self._emitted: dict[str | None, tuple[int, int | None]] = {}
+        """Slave → the master's end and its own, as reported last. None: there is no slave."""
+        self._again_ms: dict[str | None, int] = {}
+        """Steady time from which on the same is reported again."""
+
+    def sample(self) -> None:
+        """Report the slaves that came, went, or have other ends than a second before."""
+        written = self._store.physical_max
+        ends = {one.address: one.end for one in self._replicas()} if self._node.is_master else {}
+        for lost in [one for one in self._emitted if one is not None and one not in ends]:
+            del self._emitted[lost], self._again_ms[lost]
+            self._note(LOST, lost)
+        for joined in [one for one in ends if one not in self._emitted]:
+            self._note(JOINED, joined)
+        if ends:
+            self._emitted.pop(None, None)
+        elif self._waits_for_slaves:
+            self._emit(None, (written, None))
+        for replica, end in ends.items():
+            self._emit(replica, (written, end))
+
+    @property
+    def _waits_for_slaves(self) -> bool:
+        return self._node.is_master and self._needed() > 0
+
+    def _note(self, kind: str, replica: str) -> None:
+        detail = f"slave {replica} of a {self._node.config.broker_role.value}"
+        self._observer.observe(LifecycleEvent(kind, detail, address=replica))
+
+    def _emit(self, replica: str | None, marks: tuple[int, int | None]) -> None:
+        written, end = marks
+        now_ms = self._clock.steady_ms()
+        is_known = self._emitted.get(replica) == marks
+        if is_known and (written == end or now_ms < self._again_ms[replica]):
+            return
+        self._emitted[replica] = marks
+        self._again_ms[replica] = now_ms + AGAIN_MS
+        self._observer.observe(
+            FlushDone(
+                COMPONENT,
+                ACTION,
+                self._node.config.broker_role.value,
+                written,
+                end,
+                store_time_ms=None,
+                duration_us=0,
+                at_risk_bytes=None if end is None else written - end,
+                ended=0,
+                replica=replica,
+            )
+        )
