@@ -172,7 +172,7 @@ def count_copies(work: Work) -> None:
     if index <= state.commit or state.log.term_at(index) != state.term:
         return
     work.commit_to(index)
-    if state.node not in state.members.voters and index >= state.log.members_end:
+    if state.node not in state.members.voters and state.is_member_change_committed:
         step_down(work)  # It was removed, and has seen to it that everybody knows.
 
 
@@ -190,7 +190,7 @@ def propose_members(work: Work, members: Members) -> None:
     """Another configuration; it counts from here on."""
     state = work.state
     reason, detail = state.refusal(), ""
-    if reason is None and state.commit < state.log.members_end:
+    if reason is None and not state.is_member_change_committed:
         reason = Refusal.MEMBERS_UNDER_WAY
     if reason is None:
         detail = state.members.fault_of(members)

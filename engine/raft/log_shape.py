@@ -93,12 +93,12 @@ class LogShape:
         return self.members_at(self.end_index)
 
     @property
-    def members_end(self) -> int:
-        """Behind the configuration that counts."""
+    def members_begin(self) -> int:
+        """Where the configuration that counts stands; before the log's begin, if it is gone."""
         for mark in reversed(self.marks):
             if mark.members is not None:
-                return mark.index + 1
-        return self.base.index
+                return mark.index
+        return self.base.index - 1
 
     def members_at(self, index: int) -> Members:
         """The configuration that counts for a log that ends there."""

@@ -160,13 +160,25 @@ class State:
 
     @property
     def may_campaign(self) -> bool:
-        """Could it lead? Not who has no vote, or a disk that does not follow."""
+        """Could it lead? Not who has no vote, or a disk that does not follow. Whoever is removed by
+        an entry that may not be committed could be the only one who has it: it may, too.
+        """
         return (
-            self.node in self.members.voters
+            (self.node in self.members.voters or self._is_being_removed)
             and not self.has_failed
             and self.installing is None
             and self.synced == self.log.end_index
         )
+
+    @property
+    def is_member_change_committed(self) -> bool:
+        """Is it known that the configuration which counts is committed?"""
+        return self.log.members_begin < self.commit
+
+    @property
+    def _is_being_removed(self) -> bool:
+        before = self.log.members_at(self.log.members_begin)
+        return not self.is_member_change_committed and self.node in before.voters
 
     def lease_until_ms(self, now_ms: int) -> int:
         """Until when nobody else can lead, by this node's clock; 0: nobody knows."""

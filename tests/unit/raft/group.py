@@ -42,7 +42,7 @@ from engine.raft.log_shape import Base, LogShape, Mark
 from engine.raft.members import Members, NodeId
 from engine.raft.messages import Append, Gone, Message, VoteReply
 from engine.raft.state import RaftSettings, State
-from tests.unit.raft.laws import Laws, ModelLog, Record, Unit
+from tests.unit.raft.laws import Laws, ModelLog, Record, Unit, records_in
 
 SETTINGS = RaftSettings(append_bytes_max=6, window_bytes=20)
 Operation = tuple[str, object]
@@ -105,7 +105,7 @@ class Group:
         self.chance = chance or random.Random(0)
         self.settings = settings
         self.members = Members(tuple(names), tuple(learners))
-        self.laws = Laws(self.members)
+        self.laws = Laws()
         self.now_ms = 10_000
         self.hosts: dict[NodeId, Host] = {}
         self.letters: list[Letter] = []
@@ -119,7 +119,7 @@ class Group:
         self.entries = 0
         self.on_effect = on_effect or (lambda node, effect: None)
         for name in names + learners:
-            self.add_host(name, ModelLog(members=self.members))
+            self.add_host(name, ModelLog(self.members))
 
     # ---- hosts ------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Group:
                 self._append(host, [mark])
             case Cut(index, end_offset):
                 self.laws.cuts(host.node, index, host.state.visible)
-                del host.log.units[index - host.log.begin :]
+                host.log.cut(index)
                 host.operations.append(("cut", index))
                 assert host.log.end_offset == end_offset
             case Install(leader, base):
@@ -212,7 +212,7 @@ class Group:
                 self.refused.append(effect)
 
     def _append(self, host: Host, units: list[Unit]) -> None:
-        host.log.units += units
+        host.log.append(units)
         host.operations.append(("append", list(units)))
         self.laws.appended(host.node, host.log, len(units))
 
@@ -220,7 +220,7 @@ class Group:
         self.laws.commits_to(host.node, index, host.log, self._durable())
         self.laws.shows(host.node, index, host.disk.log)
         shown = host.log.between(host.log.begin, index)
-        assert offset == host.log.offset + sum(isinstance(unit, Record) for unit in shown)
+        assert offset == host.log.offset + records_in(shown)
         done = [each for each, (_, end) in host.waiting.items() if end <= index]
         for each in done:
             del host.waiting[each]
@@ -264,8 +264,6 @@ class Group:
         assert state.commit <= state.log.end_index
         if state.commit > before.commit and state.installing == before.installing:
             self.laws.commits_to(host.node, state.commit, log, self._durable())
-        if state.role is Role.LEADER:
-            self.laws.leads(host.node, state.term, log)
         now = [(each, self.now_ms + each.clock_ms) for each in self.up()]
         held = [
             (each.node, each.state.term) for each, ms in now if each.state.lease_until_ms(ms) > ms
@@ -347,10 +345,10 @@ class Group:
         for kind, what in host.operations[:count]:
             if kind == "append":
                 assert isinstance(what, list)
-                host.disk.log.units += what
+                host.disk.log.append(what)
             else:
                 assert isinstance(what, int)
-                del host.disk.log.units[what - host.disk.log.begin :]
+                host.disk.log.cut(what)
         del host.operations[:count]
 
     def install(self, node: NodeId) -> None:
@@ -360,7 +358,7 @@ class Group:
             return
         _, base = host.installs.pop(0)
         digest = self.laws.committed_digests[base.index]
-        host.log = ModelLog([], base.index, base.offset, base.members, digest)
+        host.log = ModelLog(base.members, base.index, base.offset, digest)
         host.disk.log = host.log.copy()
         host.operations.clear()
         host.syncs.clear()
@@ -421,7 +419,7 @@ class Group:
         if partial and partial[0][0] == "append" and self.chance.random() < 0.5:
             units = partial[0][1]
             assert isinstance(units, list)
-            host.disk.log.units += units[: self.chance.randint(0, len(units) - 1)]
+            host.disk.log.append(units[: self.chance.randint(0, len(units) - 1)])
         if host.saves and self.chance.random() < 0.5:
             saved = self.chance.choice(host.saves)
             host.disk.term, host.disk.vote = saved.term, saved.vote
@@ -443,7 +441,7 @@ class Group:
         del self.hosts[node]
         self.lives[node] = new
         self.letters = [letter for letter in self.letters if letter.sender != node]
-        self.add_host(new, ModelLog())
+        self.add_host(new, ModelLog(Members()))
         return new
 
     def settle(self, *, seconds: int = 20) -> None:

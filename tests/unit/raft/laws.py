@@ -16,7 +16,6 @@ in the list. Nothing of `engine.raft.log_shape` is used, so that an error in its
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.raft.log_shape import Mark
@@ -35,17 +34,17 @@ class Record(NamedTuple):
 Unit = Record | Mark
 
 
-@dataclass
 class ModelLog:
     """A log as a list, which may have lost its begin."""
 
-    units: list[Unit] = field(default_factory=list)
-    begin: int = 0
-    offset: int = 0
-    members: Members = field(default_factory=Members)
-    """Of the begin."""
-    digest: int = 0
-    """Of what is gone."""
+    def __init__(self, members: Members, begin: int = 0, offset: int = 0, digest: int = 0) -> None:
+        """`members`: of the begin; `digest`: of what is gone."""
+        self.members = members
+        self.begin = begin
+        self.offset = offset
+        self.units: list[Unit] = []
+        self.digests = [digest]
+        """Of each prefix: of what is gone, and of one unit more each."""
 
     @property
     def end(self) -> int:
@@ -53,58 +52,69 @@ class ModelLog:
 
     @property
     def end_offset(self) -> int:
-        return self.offset + sum(isinstance(unit, Record) for unit in self.units)
+        return self.offset + records_in(self.units)
 
     def copy(self) -> ModelLog:
-        return ModelLog(list(self.units), self.begin, self.offset, self.members, self.digest)
+        copy = ModelLog(self.members, self.begin, self.offset)
+        copy.units, copy.digests = list(self.units), list(self.digests)
+        return copy
+
+    def append(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            self.units.append(unit)
+            self.digests.append(hash((self.digests[-1], unit)))
+
+    def cut(self, index: int) -> None:
+        del self.units[index - self.begin :], self.digests[index - self.begin + 1 :]
+
+    def forget_before(self, begin: int) -> None:
+        gone = self.between(self.begin, begin)
+        self.members = last_members(gone) or self.members
+        self.offset += records_in(gone)
+        del self.units[: len(gone)], self.digests[: len(gone)]
+        self.begin = begin
 
     def between(self, begin: int, end: int) -> list[Unit]:
         assert self.begin <= begin <= end <= self.end
         return self.units[begin - self.begin : end - self.begin]
 
     def current_members(self) -> Members:
-        found = [u.members for u in self.units if isinstance(u, Mark) and u.members is not None]
-        return found[-1] if found else self.members
+        return last_members(self.units) or self.members
 
-    def digests(self) -> list[int]:
-        """Of each prefix: of what is gone, and of one unit more each."""
-        found = [self.digest]
-        for unit in self.units:
-            found.append(hash((found[-1], unit)))
-        return found
+    def digest_at(self, index: int) -> int:
+        """Of all before it."""
+        return self.digests[index - self.begin]
 
-    def forget_before(self, begin: int) -> None:
-        gone = self.between(self.begin, begin)
-        for unit in gone:
-            if isinstance(unit, Mark) and unit.members is not None:
-                self.members = unit.members
-            self.digest = hash((self.digest, unit))
-        self.offset += sum(isinstance(unit, Record) for unit in gone)
-        self.units = self.units[len(gone) :]
-        self.begin = begin
+
+def records_in(units: Iterable[Unit]) -> int:
+    return sum(isinstance(unit, Record) for unit in units)
+
+
+def last_members(units: Iterable[Unit]) -> Members | None:
+    found = [unit.members for unit in units if isinstance(unit, Mark) and unit.members is not None]
+    return found[-1] if found else None
 
 
 class Laws:
     """The group as somebody sees it who sees everything."""
 
-    def __init__(self, members: Members) -> None:
-        self.founders = members
+    def __init__(self) -> None:
         self.leaders: dict[int, NodeId] = {}
         self.votes: dict[tuple[int, NodeId], NodeId] = {}
         self.prefixes: dict[tuple[int, int], int] = {}
         """(term, index) of the end of an entry → digest of all before it."""
         self.committed: list[Unit] = []
         self.committed_digests = [0]
-        self.commits: list[tuple[int, int]] = []
 
     def leads(self, node: NodeId, term: int, log: ModelLog) -> None:
         assert self.leaders.setdefault(term, node) == node, (
             f"{node} and {self.leaders[term]} lead in term {term}"
         )
-        begin = log.begin
-        assert log.end >= len(self.committed), f"leader {node} lacks what is committed"
-        mine = log.digests()[len(self.committed) - begin]
-        assert mine == self.committed_digests[-1], f"leader {node} has not what is committed"
+        known = len(self.committed)
+        assert log.end >= known, f"leader {node} lacks what is committed"
+        assert log.digest_at(known) == self.committed_digests[-1], (
+            f"leader {node} has other than what is committed"
+        )
 
     def votes_for(self, voter: NodeId, term: int, candidate: NodeId) -> None:
         first = self.votes.setdefault((term, voter), candidate)
@@ -112,22 +122,21 @@ class Laws:
 
     def appended(self, node: NodeId, log: ModelLog, count: int) -> None:
         """The last `count` units are new there."""
-        digests = log.digests()
-        for back in range(count):
-            index = log.end - back
+        for index in range(log.end - count + 1, log.end + 1):
             term = log.units[index - log.begin - 1].term
-            digest = digests[index - log.begin]
+            digest = log.digest_at(index)
             same = self.prefixes.setdefault((term, index), digest)
             assert same == digest, f"{node}: two logs differ before ({term}, {index})"
 
     def commits_to(
         self, node: NodeId, index: int, log: ModelLog, durable: Mapping[NodeId, ModelLog]
     ) -> None:
-        """A node takes what stands before `index` for committed."""
+        """A node takes what stands before `index` for committed; of what nobody took for it before,
+        it is the leader, and its newest configuration counts.
+        """
         known = len(self.committed)
         at = min(index, known)
-        mine = log.digests()
-        assert mine[at - log.begin] == self.committed_digests[at], (
+        assert log.digest_at(at) == self.committed_digests[at], (
             f"{node} commits other than what is committed before {at}"
         )
         if index <= known:
@@ -135,24 +144,18 @@ class Laws:
         for unit in log.between(known, index):
             self.committed.append(unit)
             self.committed_digests.append(hash((self.committed_digests[-1], unit)))
-        voters = self.members_of_committed(log).voters
+        voters = log.current_members().voters
         have = [voter for voter in voters if self._has(durable.get(voter), index)]
         assert len(have) * 2 > len(voters), (
             f"{node} commits {index}, which is durable on {have} of {voters} only"
         )
-
-    def members_of_committed(self, log: ModelLog) -> Members:
-        """The configuration by which the newest commit counts: that of the log which commits."""
-        del log
-        found = [u.members for u in self.committed if isinstance(u, Mark) and u.members is not None]
-        return found[-1] if found else self.founders
 
     def _has(self, log: ModelLog | None, index: int) -> bool:
         if log is None or log.end < index:
             return False
         if index < log.begin:
             return True
-        return log.digests()[index - log.begin] == self.committed_digests[index]
+        return log.digest_at(index) == self.committed_digests[index]
 
     def shows(self, node: NodeId, index: int, durable: ModelLog) -> None:
         assert self._has(durable, index), f"{node} shows {index}, which is not durable there"
