@@ -46,9 +46,10 @@ class Work:
         self.effects.append(Send(to, message, self.state.save_number))
 
     def save_vote(self) -> None:
-        """Term or vote are others now."""
+        """Term or vote are others now; what was to be saved in this step before, need not be."""
         state = self.state
         state.save_number += 1
+        self.effects = [each for each in self.effects if not isinstance(each, SaveVote)]
         self.effects.append(SaveVote(state.save_number, state.term, state.vote))
 
     def become(self, role: Role, leader: NodeId | None) -> None:

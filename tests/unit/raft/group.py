@@ -296,12 +296,15 @@ class Group:
         elif self.hosts[letter.to].is_up:
             self.happen(letter.to, Received(letter.sender, letter.message), letter.data)
 
+    def deliver_letter(self, letter: Letter) -> None:
+        """This one, wherever it waits."""
+        self.deliver(next(at for at, each in enumerate(self.letters) if each is letter))
+
     def deliver_all(self, rounds: int = 50) -> None:
         """Letters, saves and syncs, until nothing is under way or so often."""
         for _ in range(rounds):
-            count = len(self.letters)
-            for _ in range(count):
-                self.deliver(0)
+            for letter in list(self.letters):
+                self.deliver_letter(letter)
             for host in self.up():
                 self.save(host.node)
                 self.sync(host.node)
