@@ -48,6 +48,8 @@ class Refusal(Enum):
     NOT_CAUGHT_UP = "NOT_CAUGHT_UP"
     NO_VOTER = "NO_VOTER"
     WRONG_MEMBERS = "WRONG_MEMBERS"
+    NO_MAJORITY = "NO_MAJORITY"
+    """Of the new voters too few are heard from: nothing would be committed any more."""
 
 
 # ---- events ---------------------------------------------------------------------------------

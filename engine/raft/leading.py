@@ -199,6 +199,8 @@ def propose_members(work: Work, members: Members) -> None:
         behind = [node for node in members.voters if _is_behind(work, node)]
         reason = Refusal.NOT_CAUGHT_UP if behind else None
         detail = ", ".join(behind)
+    if reason is None and not members.agree(_heard(work)):
+        reason = Refusal.NO_MAJORITY
     if reason is not None:
         work.effects.append(Refused(reason, detail))
         return
@@ -276,14 +278,19 @@ def _go_on_handing_over(work: Work) -> None:
         work.send(transfer.to, TimeoutNow(state.term))
 
 
+def _heard(work: Work) -> list[NodeId]:
+    """Who is there: this node, and whom it heard from within an election time-out."""
+    state = work.state
+    oldest_ms = work.now_ms - state.settings.election_timeout_ms
+    return [state.node, *(node for node, p in state.peers.items() if p.heard_ms > oldest_ms)]
+
+
 def on_tick(work: Work) -> None:
     """A leader gives up whom nobody hears, or who makes nothing durable; else it beats."""
     state, settings = work.state, work.state.settings
-    oldest_ms = work.now_ms - settings.election_timeout_ms
-    heard = [node for node, each in state.peers.items() if each.heard_ms > oldest_ms]
-    is_heard = state.members.agree([*heard, state.node])
-    is_grey = state.synced < state.log.end_index and state.synced_ms <= oldest_ms
-    if not is_heard or is_grey:
+    is_late = work.now_ms - state.synced_ms >= settings.election_timeout_ms
+    is_grey = is_late and state.synced < state.log.end_index
+    if is_grey or not state.members.agree(_heard(work)):
         step_down(work)
         return
     if state.transfer is not None and work.now_ms >= state.transfer.until_ms:

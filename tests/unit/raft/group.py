@@ -112,6 +112,7 @@ class Group:
         self.cut_ways: set[tuple[NodeId, NodeId]] = set()
         self.lives: dict[NodeId, NodeId] = {}
         """A node whose disk was lost → the one that lives there now."""
+        self.lost_logs: dict[NodeId, ModelLog] = {}
         self.acknowledged: list[int] = []
         self.reads: dict[int, int] = {}
         self.ready_reads: list[int] = []
@@ -233,7 +234,8 @@ class Group:
             self.ready_reads.append(key)
 
     def _durable(self) -> dict[NodeId, ModelLog]:
-        return {host.node: host.disk.log for host in self.hosts.values()}
+        """What is on disks; of one that was lost, what it had acknowledged counted."""
+        return self.lost_logs | {host.node: host.disk.log for host in self.hosts.values()}
 
     def _post(self, host: Host) -> None:
         """What may leave does."""
@@ -441,7 +443,7 @@ class Group:
     def lose_disk(self, node: NodeId) -> NodeId:
         """It starts with nothing, as somebody else."""
         new = f"{node}'"
-        del self.hosts[node]
+        self.lost_logs[node] = self.hosts.pop(node).disk.log
         self.lives[node] = new
         self.letters = [letter for letter in self.letters if letter.sender != node]
         self.add_host(new, ModelLog(Members()))

@@ -96,13 +96,27 @@ def sleep(group: Group, chance: random.Random) -> None:
 
 def change_members(group: Group, chance: random.Random, leader: Host) -> None:
     members = leader.state.members
-    if members.learners and chance.random() < 0.7:
+    lost = [voter for voter in members.voters if voter in group.lives]
+    new = [node for node in group.hosts if node not in members.all]
+    if lost:
+        voters = tuple(voter for voter in members.voters if voter not in lost)
+        group.change_members(leader.node, Members(voters, members.learners))
+    elif new:
+        group.change_members(leader.node, Members(members.voters, (*members.learners, new[0])))
+    elif members.learners and chance.random() < 0.7:
         voters = (*members.voters, members.learners[0])
         group.change_members(leader.node, Members(voters, members.learners[1:]))
     elif len(members.voters) > 1:
         gone = chance.choice(members.voters)
         voters = tuple(voter for voter in members.voters if voter != gone)
         group.change_members(leader.node, Members(voters, (*members.learners, gone)))
+
+
+def lose_disk(group: Group, chance: random.Random) -> None:
+    """One of three voters or more loses its disk, and nobody else ever does."""
+    voters = [host.state.members.voters for host in group.hosts.values()]
+    if not group.lives and min(map(len, voters)) >= 3:
+        group.lose_disk(any_up(group, chance).node)
 
 
 def transfer(group: Group, chance: random.Random, leader: Host) -> None:
@@ -131,5 +145,6 @@ STEPS: dict[Callable[[Group, random.Random], None], float] = {
     lambda group, chance: group.crash(any_up(group, chance).node): 1,
     wake: 2.5,
     sleep: 0.4,
+    lose_disk: 0.15,
     lambda group, chance: group.forget_begin(any_up(group, chance).node): 0.5,
 }
