@@ -23,6 +23,7 @@ PURE = (
     "engine/raft/electing.py",
     "engine/raft/events.py",
     "engine/raft/following.py",
+    "engine/raft/frames.py",
     "engine/raft/leading.py",
     "engine/raft/log_shape.py",
     "engine/raft/members.py",

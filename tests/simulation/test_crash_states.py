@@ -17,10 +17,11 @@ import pytest
 from tests.seeds import one_seed
 from tests.simulation.crash_states.cuts import CUTS
 from tests.simulation.crash_states.epochs import EPOCHS
+from tests.simulation.crash_states.raft_files import RAFT
 from tests.simulation.crash_states.states import crash_states
 from tests.simulation.crash_states.workloads import WORKLOADS, Workload
 
-ALL = [*WORKLOADS, *CUTS, *EPOCHS]
+ALL = [*WORKLOADS, *CUTS, *EPOCHS, *RAFT]
 
 STATES = int(os.environ.get("TIDEMARK_CRASH_STATES", "3000"))
 SEED = one_seed()
