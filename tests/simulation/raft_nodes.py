@@ -1,0 +1,218 @@
+"""Nodes of a Raft group in the simulator: message stores, letters over streams, kills.
+
+Each host runs the production node and store on a disk and a network of the world. Letters travel as
+frames with their length before them; a connection that is lost takes with it what was under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from engine.foundation.errors import OffsetOutOfRange, TidemarkError, WritesStopped
+from engine.raft.eligibility import Standing
+from engine.raft.events import Install, RoleChanged
+from engine.raft.log_shape import Base, LogShape, Position
+from engine.raft.members import Members
+from engine.raft.node import Ports, RaftNode, found_on, made_whole
+from engine.raft.state import RaftSettings
+from engine.raft.term_starts import StoredMarks, TermStarts
+from engine.raft.vote_file import StoredVote, VoteFile
+from engine.runtime import Runtime
+from engine.store import MessageStore
+from engine.store.sound_records import whole_entries
+from tests.store_support import Listener, draft, small_config
+
+PORT = 9000
+FOLDER = "/raft"
+SETTINGS = RaftSettings(append_bytes_max=3000, window_bytes=20_000)
+HELD_MAX = 200
+"""Letters that wait for a connection."""
+
+
+class StoreLog:
+    """A message store as the log of a node."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def append_at(self, offset: int, data: bytes) -> None:
+        end = self._store.append_at(offset, data)
+        if end != offset + len(data):
+            raise OffsetOutOfRange(f"{len(data)} bytes at {offset} end amid an entry, at {end}")
+
+    async def sync(self) -> None:
+        end = self._store.physical_max
+        while self._store.physical_flushed < end:
+            await self._store.flush()
+            if not self._store.writable:
+                raise WritesStopped("the log cannot be synced")
+
+    async def truncate(self, offset: int) -> None:
+        if offset < self._store.physical_max:
+            await self._store.truncate(offset)
+
+    async def begin_at(self, offset: int) -> None:
+        await self._store.begin_at(offset)
+
+    def read(self, offset: int, end_offset: int) -> bytes | None:
+        """Beyond what is visible, too: what is not committed is what a leader sends."""
+        log, parts = self._store._log, []
+        if offset < log.min_offset:
+            return None
+        while offset < end_offset:
+            inside = offset % log.file_size_bytes
+            part = log.file_view(offset - inside)[inside : inside + end_offset - offset]
+            parts.append(bytes(part))
+            offset += len(part)
+        return b"".join(parts)
+
+    def whole_end(self, offset: int, limit: int) -> int:
+        data = self.read(offset, limit)
+        assert data is not None
+        log = self._store._log
+        _, size_bytes = whole_entries(
+            memoryview(data), offset, file_size_bytes=log.file_size_bytes, delay_levels_ms=()
+        )
+        assert size_bytes, "a record here is shorter than a piece"
+        return offset + size_bytes
+
+
+class Frames(asyncio.Protocol):
+    """One end of a connection."""
+
+    def __init__(self, take: Callable[[bytes], None], lost: Callable[[], None]) -> None:
+        self._take = take
+        self._lost = lost
+        self._rest = b""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def send(self, body: bytes) -> None:
+        self.transport.write(len(body).to_bytes(4, "big") + body)
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
+            self._take(data[4:end])
+            data = data[end:]
+        self._rest = data
+
+
+class Post:
+    """Letters from one host to the others: a connection each, made when there is something."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._open: dict[str, Frames] = {}
+        self._waiting: dict[str, deque[bytes]] = {}
+        self._connecting: dict[str, asyncio.Task[None]] = {}
+
+    def send(self, to: str, body: bytes) -> None:
+        if to in self._open:
+            self._open[to].send(body)
+            return
+        self._waiting.setdefault(to, deque(maxlen=HELD_MAX)).append(body)
+        if to not in self._connecting:
+            self._connecting[to] = asyncio.create_task(self._connect(to))
+
+    async def _connect(self, to: str) -> None:
+        try:
+            frames = await self._runtime.network.connect(
+                to,
+                PORT,
+                lambda: Frames(lambda body: None, lambda: self._open.pop(to, None) and None),
+                timeout_ms=300,
+            )
+            assert isinstance(frames, Frames)
+            self._open[to] = frames
+            for body in self._waiting.pop(to, ()):
+                frames.send(body)
+        except TidemarkError:
+            self._waiting.pop(to, None)
+        finally:
+            del self._connecting[to]
+
+
+class ReplicatedStore:
+    """One host, over its lives."""
+
+    def __init__(self, host: str, hosts: tuple[str, ...]) -> None:
+        self.host = host
+        self.members = Members(hosts)
+        self.acknowledged: list[int] = []
+        self.waiting: deque[tuple[Position, int]] = deque()
+        self.node: RaftNode
+        self.store: MessageStore
+        self.cuts = 0
+
+    async def live(self, runtime: Runtime) -> None:
+        """Start with what the disk has, and serve until the power goes."""
+        self.waiting.clear()
+        runtime.disk.make_directories(FOLDER)
+        self.store = await MessageStore.open(
+            runtime, small_config("/store"), Listener(), visible_end=0
+        )
+        self.store.start()
+        self.store.on_cut(lambda offset: setattr(self, "cuts", self.cuts + 1))
+        ports = Ports(
+            runtime=runtime,
+            log=StoreLog(self.store),
+            folder=FOLDER,
+            post=Post(runtime).send,
+            on_committed=self.on_committed,
+            on_role=self.on_role,
+            fetch_files=self.fetch_files,
+        )
+        self.node = RaftNode(ports, SETTINGS, await self.shape(ports))
+        await runtime.network.listen(self.host, PORT, self.accept)
+        await self.node.run()
+
+    async def shape(self, ports: Ports) -> LogShape:
+        disk, store = ports.runtime.disk, self.store
+        verdict = found_on(
+            disk,
+            FOLDER,
+            log_begin=store.physical_min,
+            log_end=store.physical_max,
+            has_holes=bool(store.holes.count),
+        )
+        if verdict.standing is Standing.NEW or not store.physical_max:
+            marks = TermStarts(disk, FOLDER).load()
+            if marks is None:
+                TermStarts(disk, FOLDER).save(StoredMarks(Base(members=self.members)))
+                VoteFile(disk, FOLDER).save(StoredVote(self.host))
+                return LogShape(Base(members=self.members))
+        assert verdict.standing is Standing.AS_IT_WAS, verdict.reason
+        assert verdict.log is not None
+        await made_whole(ports, verdict.log)
+        return verdict.log
+
+    def accept(self) -> Frames:
+        return Frames(self.node.receive, lambda: None)
+
+    def put(self, number: int) -> bool:
+        """A client's message, if this node takes it."""
+        if self.node.state.refusal() is not None or not self.store.writable:
+            return False
+        body = str(number).encode().ljust(number * 53 % 700, b".")
+        result = self.store.put(draft(body, properties=f"UNIQ_KEY\x01{number}\x02"))
+        self.waiting.append((self.node.put_to(result.end_offset), number))
+        return True
+
+    def on_committed(self, position: Position, offset: int) -> None:
+        self.store.visible_end = max(self.store.visible_end, offset)
+        while self.waiting and self.waiting[0][0].index <= position.index:
+            self.acknowledged.append(self.waiting.popleft()[1])
+
+    def on_role(self, change: RoleChanged) -> None:
+        self.waiting.clear()  # Each is answered that its outcome is unknown.
+
+    async def fetch_files(self, install: Install) -> None:
+        raise AssertionError("nothing is deleted here")
