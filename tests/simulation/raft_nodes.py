@@ -148,13 +148,15 @@ class ReplicatedStore:
         self.members = Members(hosts)
         self.acknowledged: list[int] = []
         self.waiting: deque[tuple[Position, int]] = deque()
-        self.node: RaftNode
+        self.node: RaftNode | None = None
+        """None until it has started."""
         self.store: MessageStore
         self.cuts = 0
 
     async def live(self, runtime: Runtime) -> None:
         """Start with what the disk has, and serve until the power goes."""
         self.waiting.clear()
+        self.node = None
         runtime.disk.make_directories(FOLDER)
         self.store = await MessageStore.open(
             runtime, small_config("/store"), Listener(), visible_end=0
@@ -170,9 +172,10 @@ class ReplicatedStore:
             on_role=self.on_role,
             fetch_files=self.fetch_files,
         )
-        self.node = RaftNode(ports, SETTINGS, await self.shape(ports))
-        await runtime.network.listen(self.host, PORT, self.accept)
-        await self.node.run()
+        node = RaftNode(ports, SETTINGS, await self.shape(ports))
+        await runtime.network.listen(self.host, PORT, lambda: Frames(node.receive, lambda: None))
+        self.node = node
+        await node.run()
 
     async def shape(self, ports: Ports) -> LogShape:
         disk, store = ports.runtime.disk, self.store
@@ -194,16 +197,14 @@ class ReplicatedStore:
         await made_whole(ports, verdict.log)
         return verdict.log
 
-    def accept(self) -> Frames:
-        return Frames(self.node.receive, lambda: None)
-
     def put(self, number: int) -> bool:
         """A client's message, if this node takes it."""
-        if self.node.state.refusal() is not None or not self.store.writable:
+        node = self.node
+        if node is None or node.state.refusal() is not None or not self.store.writable:
             return False
         body = str(number).encode().ljust(number * 53 % 700, b".")
         result = self.store.put(draft(body, properties=f"UNIQ_KEY\x01{number}\x02"))
-        self.waiting.append((self.node.put_to(result.end_offset), number))
+        self.waiting.append((node.put_to(result.end_offset), number))
         return True
 
     def on_committed(self, position: Position, offset: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 
 from tests.seeds import seeded
-from tests.simulation.raft_nodes import ReplicatedStore
+from tests.simulation.raft_nodes import ReplicatedStore, StoreLog
 from tests.simulation.world import World, run_world
 from tests.store_support import messages_of
 
@@ -41,7 +41,7 @@ class Cluster:
             store
             for store in self.stores.values()
             if self.world.node(store.host).up
-            and hasattr(store, "node")
+            and store.node is not None
             and store.node.state.refusal() is None
         ]
 
@@ -71,10 +71,12 @@ class Cluster:
 
     def is_level(self) -> bool:
         leaders = self.leaders()
-        if len(leaders) != 1 or not all(self.world.node(host).up for host in HOSTS):
+        nodes = [store.node for store in self.stores.values()]
+        states = [node.state for node in nodes if node is not None]
+        if len(leaders) != 1 or len(states) < len(HOSTS):
             return False
+        assert leaders[0].node is not None
         last = leaders[0].node.state.log.last
-        states = [store.node.state for store in self.stores.values()]
         return all(
             state.log.last == last and state.visible == last.index and state.term == states[0].term
             for state in states
@@ -101,10 +103,7 @@ async def story(world: World) -> None:
 def check(cluster: Cluster) -> None:
     """The same bytes everywhere; what was acknowledged is among them, in order, once."""
     stores = [each.store for each in cluster.stores.values()]
-    logs = []
-    for each in cluster.stores.values():
-        end = each.store.physical_max
-        logs.append(each.node._ports.log.read(0, end))
+    logs = [StoreLog(store).read(0, store.physical_max) for store in stores]
     assert logs[0] == logs[1] == logs[2]
     found = [int(message.properties["UNIQ_KEY"]) for message in messages_of(stores[0])]
     assert len(set(found)) == len(found)
