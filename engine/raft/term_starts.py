@@ -1,4 +1,4 @@
-"""The marks of a log on disk: where terms begin and configurations change, beside the commit log.
+"""The marks of a log on disk: where terms begin and members change, beside the commit log.
 
 Place in the walk: `journal` writes it between what it does to the log; read when a node starts.
 
