@@ -20,6 +20,7 @@ from engine.raft.events import (
     Effect,
     Event,
     Installed,
+    InstallFailed,
     Propose,
     ProposeMembers,
     ReadIndex,
@@ -102,6 +103,8 @@ def step(
                 leading.step_down(work)
         case BeginGone(offset):
             _begin_gone(work, offset)
+        case InstallFailed():
+            work.state.installing = None
         case Installed(base):
             following.on_installed(work, base)
         case _:

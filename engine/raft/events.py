@@ -124,6 +124,11 @@ class BeginGone:
 
 
 @dataclass(frozen=True, slots=True)
+class InstallFailed:
+    """The leader's files could not be had; it may offer them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Installed:
     """The log begins at `base` now, and what stood in it before is applied."""
 
@@ -141,6 +146,7 @@ Event = (
     | Synced
     | DiskFailed
     | BeginGone
+    | InstallFailed
     | Installed
 )
 

@@ -21,8 +21,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.foundation.errors import StorageError
-from engine.raft.events import Cut, DiskFailed, Event, Install, Installed, SaveMark, Synced
+from engine.foundation.errors import StorageError, TidemarkError
+from engine.raft.events import (
+    Cut,
+    DiskFailed,
+    Event,
+    Install,
+    Installed,
+    InstallFailed,
+    SaveMark,
+    Synced,
+)
 from engine.raft.log_shape import LogShape
 from engine.raft.term_starts import StoredMarks, TermStarts
 from engine.runtime.disk import Disk
@@ -71,7 +80,7 @@ class Journal:
         happened: Callable[[Event], None],
         fetch_files: Callable[[Install], Awaitable[None]],
     ) -> None:
-        """`shape`: of the log as it is; `fetch_files` raises StorageError when it cannot."""
+        """`shape`: of the log as it is; `fetch_files` raises TidemarkError when it cannot."""
         self._disk = disk
         self._log = log
         self._marks = marks
@@ -141,7 +150,8 @@ class Journal:
                 self._shape = self._shape.cut(index)
                 self._cuts += 1
             case Install(_, base) as install:
-                await self._fetch_files(install)
+                if not await self._fetch(install):
+                    return
                 await self._save(StoredMarks(base, begins_anew=True))
                 await self._log.begin_at(base.offset)
                 await self._save(StoredMarks(base))
@@ -151,6 +161,16 @@ class Journal:
         self._operations.popleft()
         self._durable = self._shape.end_index
         self._happened(Synced(self._cuts, self._durable))
+
+    async def _fetch(self, install: Install) -> bool:
+        """Are the leader's files here? Else whatever comes next is not behind them."""
+        try:
+            await self._fetch_files(install)
+        except TidemarkError:
+            self._operations.popleft()
+            self._happened(InstallFailed())
+            return False
+        return True
 
     def _append(self, operation: Bytes) -> None:
         end_offset = self._shape.end_offset

@@ -59,7 +59,7 @@ def send_log(work: Work, node: NodeId, *, is_beat: bool = False) -> None:
             if is_beat:
                 _send(work, node, log.base.index, log.base.index)
             return
-        if progress.sending is Sending.PROBE and progress.is_waiting and not is_beat:
+        if progress.sending is Sending.PROBE and progress.awaits is not None and not is_beat:
             return
         begin = progress.next
         mark = log.mark_at(begin)
@@ -76,7 +76,8 @@ def send_log(work: Work, node: NodeId, *, is_beat: bool = False) -> None:
             end = begin + state.settings.append_bytes_max
         _send(work, node, begin, end, may_end_earlier=is_long)
         if is_long or progress.sending is Sending.PROBE:
-            _note(work, node, replace(progress, sending=Sending.PROBE, is_waiting=True))
+            awaits = min(begin + 1, end)
+            _note(work, node, replace(progress, sending=Sending.PROBE, awaits=awaits))
             return
         _note(work, node, replace(progress, next=end))
         is_beat = False
@@ -130,10 +131,11 @@ def _taken(progress: Progress, reply: AppendReply, base_index: int) -> Progress:
     progress = replace(progress, has=has, synced=synced)
     if progress.sending is Sending.STREAM:
         return replace(progress, next=max(progress.next, has))
-    if progress.sending is Sending.FILES and reply.has < base_index:
-        return progress
+    awaits = base_index if progress.sending is Sending.FILES else progress.awaits
+    if awaits is None or reply.has < awaits:
+        return progress  # It answers something older: sent once for each, a probe would multiply.
     begin = max(reply.has, synced)
-    return replace(progress, sending=Sending.STREAM, is_waiting=False, next=begin)
+    return replace(progress, sending=Sending.STREAM, awaits=None, next=begin)
 
 
 def _on_rejection(work: Work, node: NodeId, rejected: Position, hint: Position) -> None:
@@ -150,7 +152,7 @@ def _on_rejection(work: Work, node: NodeId, rejected: Position, hint: Position) 
         _offer_files(work, node)
         return
     begin = max(begin, progress.synced)
-    probe = replace(progress, sending=Sending.PROBE, is_waiting=False, next=begin)
+    probe = replace(progress, sending=Sending.PROBE, awaits=None, next=begin)
     _note(work, node, replace(probe, has=min(progress.has, begin)))
 
 
@@ -212,11 +214,11 @@ def propose_members(work: Work, members: Members) -> None:
 
 
 def _is_behind(work: Work, node: NodeId) -> bool:
-    """Would a new voter hold the others up?"""
+    """Would a new voter hold the others up? One that lacks a message or less does not."""
     state = work.state
     if node in state.members.voters:
         return False
-    return state.peers[node].synced < state.commit
+    return state.peers[node].synced + state.settings.append_bytes_max < state.commit
 
 
 def _accept(work: Work) -> None:

@@ -14,7 +14,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 NodeId = str
-"""The identity of a node: one life of its disk. A node that lost its vote has another one."""
+"""The identity of a node, `name#life`: one life of the disk of the host with that name. A node that
+lost its vote has another one.
+"""
+
+
+def node_id(name: str, life: str) -> NodeId:
+    """The identity of a host with this name, whose disk has this life."""
+    assert "#" not in name, name
+    return f"{name}#{life}"
+
+
+def name_of(node: NodeId) -> str:
+    """The name of its host."""
+    return node.partition("#")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from engine.raft import core
 from engine.raft.eligibility import Found, Standing, Verdict, judge
 from engine.raft.events import (
     Accepted,
+    BeginGone,
     Committed,
     Cut,
     DiskFailed,
@@ -48,7 +49,7 @@ from engine.raft.events import (
 from engine.raft.frames import Letter, packed, unpacked
 from engine.raft.journal import Bytes, Journal, Log
 from engine.raft.log_shape import LogShape, Position
-from engine.raft.members import NodeId
+from engine.raft.members import NodeId, name_of, node_id
 from engine.raft.messages import Append, Gone
 from engine.raft.state import RaftSettings, State
 from engine.raft.term_starts import StoredMarks, TermStarts
@@ -116,6 +117,20 @@ async def made_whole(ports: Ports, shape: LogShape) -> None:
     await ports.runtime.disk.off_loop(lambda: file.save(StoredMarks(shape.base, shape.marks)))
 
 
+async def begun_as_another(ports: Ports, name: str, shape: LogShape | None) -> LogShape:
+    """A new identity, durably, for a host that is nobody or an amnesiac; `shape`: what it keeps of
+    its log, None: nothing, and its log holds nothing. Raises StorageError.
+    """
+    runtime, shape = ports.runtime, shape or LogShape()
+    node = node_id(name, runtime.entropy.token(8).hex())
+    votes, marks = VoteFile(runtime.disk, ports.folder), TermStarts(runtime.disk, ports.folder)
+    # First it is nobody's vote any more: marks that are new beside an old vote would be believed.
+    await runtime.disk.off_loop(partial(votes.save, StoredVote(node)))
+    stored = StoredMarks(shape.base, shape.marks)
+    await runtime.disk.off_loop(partial(marks.save, stored))
+    return shape
+
+
 class RaftNode:
     """One node of a group, while its process lives."""
 
@@ -144,7 +159,7 @@ class RaftNode:
             ports.log,
             TermStarts(runtime.disk, ports.folder),
             shape,
-            happened=self._happen,
+            happened=self.happen,
             fetch_files=ports.fetch_files,
         )
         self._events: deque[tuple[Event, bytes]] = deque()
@@ -162,15 +177,15 @@ class RaftNode:
         assert self.state.refusal() is None, "somebody puts who may not"
         assert not self._is_stepping, "somebody puts in the midst of a step"
         self._journal.grown_to(end_offset)
-        self._happen(Propose(end_offset))
+        self.happen(Propose(end_offset))
         return self.state.log.last
 
     def receive(self, body: bytes) -> None:
         """A letter came. Raises RemoteProtocolError for what is none."""
         letter = unpacked(body)
         if letter.to == self.state.node:
-            self._happen(Received(letter.sender, letter.message), letter.data)
-        elif letter.to and not isinstance(letter.message, Gone):
+            self.happen(Received(letter.sender, letter.message), letter.data)
+        elif name_of(letter.to) == name_of(self.state.node):
             gone = Gone(letter.message.term, letter.to)
             self._ports.post(letter.sender, packed(Letter(self.state.node, letter.sender, gone)))
 
@@ -179,12 +194,13 @@ class RaftNode:
         self._next_key += 1
         ready: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._reads[self._next_key] = ready
-        self._happen(ReadIndex(self._next_key))
+        self.happen(ReadIndex(self._next_key))
         return await ready
 
-    def happen(self, event: Event) -> None:
-        """A transfer, a change of the members, or a log whose begin is gone."""
-        self._happen(event)
+    def log_begins_at(self, offset: int) -> None:
+        """Retention took what stood before, all of it visible."""
+        self._journal.begin_gone(offset)
+        self.happen(BeginGone(offset))
 
     # ---- events and effects -----------------------------------------------------------------
 
@@ -199,9 +215,10 @@ class RaftNode:
         interval_s = self.state.settings.heartbeat_ms / TICKS_PER_HEARTBEAT / SECOND_MS
         while True:
             await asyncio.sleep(interval_s)
-            self._happen(Tick())
+            self.happen(Tick())
 
-    def _happen(self, event: Event, data: bytes = b"") -> None:
+    def happen(self, event: Event, data: bytes = b"") -> None:
+        """An event of the disk or of time; also a transfer, or a change of the members."""
         self._events.append((event, data))
         if self._is_stepping:
             return
@@ -283,7 +300,7 @@ class RaftNode:
                 await self._ports.runtime.disk.off_loop(partial(self._votes.save, vote))
             except StorageError as error:
                 _log.error("the vote cannot be saved: %s", error)
-                self._happen(DiskFailed())
+                self.happen(DiskFailed())
                 return
-            self._happen(VoteSaved(save.number))
+            self.happen(VoteSaved(save.number))
             self._post()

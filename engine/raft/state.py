@@ -63,8 +63,8 @@ class Progress:
     heard_ms: int
     """When it was last heard from."""
     sending: Sending = Sending.PROBE
-    is_waiting: bool = False
-    """A probe is under way."""
+    awaits: int | None = None
+    """A probe is under way; who has the log up to there has got it."""
     has: int = 0
     synced: int = 0
     round: int = 0

@@ -15,8 +15,8 @@ from engine.foundation.errors import OffsetOutOfRange, TidemarkError, WritesStop
 from engine.raft.eligibility import Standing
 from engine.raft.events import Install, RoleChanged
 from engine.raft.log_shape import Base, LogShape, Position
-from engine.raft.members import Members
-from engine.raft.node import Ports, RaftNode, found_on, made_whole
+from engine.raft.members import Members, NodeId, name_of, node_id
+from engine.raft.node import Ports, RaftNode, begun_as_another, found_on, made_whole
 from engine.raft.state import RaftSettings
 from engine.raft.term_starts import StoredMarks, TermStarts
 from engine.raft.vote_file import StoredVote, VoteFile
@@ -114,7 +114,8 @@ class Post:
         self._waiting: dict[str, deque[bytes]] = {}
         self._connecting: dict[str, asyncio.Task[None]] = {}
 
-    def send(self, to: str, body: bytes) -> None:
+    def send(self, node: NodeId, body: bytes) -> None:
+        to = name_of(node)
         if to in self._open:
             self._open[to].send(body)
             return
@@ -145,21 +146,26 @@ class ReplicatedStore:
 
     def __init__(self, host: str, hosts: tuple[str, ...]) -> None:
         self.host = host
-        self.members = Members(hosts)
+        self.founders: Members | None = Members(tuple(node_id(each, "0") for each in hosts))
+        """None once the group is founded: who has nothing then is somebody new."""
         self.acknowledged: list[int] = []
         self.waiting: deque[tuple[Position, int]] = deque()
         self.node: RaftNode | None = None
         """None until it has started."""
         self.store: MessageStore
+        self.runtime: Runtime
         self.cuts = 0
 
     async def live(self, runtime: Runtime) -> None:
         """Start with what the disk has, and serve until the power goes."""
         self.waiting.clear()
-        self.node = None
+        self.node, self.runtime = None, runtime
         runtime.disk.make_directories(FOLDER)
         self.store = await MessageStore.open(
-            runtime, small_config("/store"), Listener(), visible_end=0
+            runtime,
+            small_config("/store", file_reserved_time_ms=2000),
+            Listener(),
+            visible_end=0,
         )
         self.store.start()
         self.store.on_cut(lambda offset: setattr(self, "cuts", self.cuts + 1))
@@ -174,7 +180,7 @@ class ReplicatedStore:
         )
         node = RaftNode(ports, SETTINGS, await self.shape(ports))
         await runtime.network.listen(self.host, PORT, lambda: Frames(node.receive, lambda: None))
-        self.node = node
+        self.node, self.founders = node, None
         await node.run()
 
     async def shape(self, ports: Ports) -> LogShape:
@@ -186,12 +192,13 @@ class ReplicatedStore:
             log_end=store.physical_max,
             has_holes=bool(store.holes.count),
         )
-        if verdict.standing is Standing.NEW or not store.physical_max:
-            marks = TermStarts(disk, FOLDER).load()
-            if marks is None:
-                TermStarts(disk, FOLDER).save(StoredMarks(Base(members=self.members)))
-                VoteFile(disk, FOLDER).save(StoredVote(self.host))
-                return LogShape(Base(members=self.members))
+        if self.founders is not None and verdict.standing is Standing.NEW:
+            base = Base(members=self.founders)
+            TermStarts(disk, FOLDER).save(StoredMarks(base))
+            VoteFile(disk, FOLDER).save(StoredVote(node_id(self.host, "0")))
+            return LogShape(base)
+        if verdict.standing is Standing.NEW:
+            return await begun_as_another(ports, self.host, None)
         assert verdict.standing is Standing.AS_IT_WAS, verdict.reason
         assert verdict.log is not None
         await made_whole(ports, verdict.log)
@@ -207,6 +214,12 @@ class ReplicatedStore:
         self.waiting.append((node.put_to(result.end_offset), number))
         return True
 
+    async def forget_begin(self) -> None:
+        """Retention takes what is two seconds old."""
+        assert self.node is not None
+        await self.store.retention.run(self.runtime.clock.wall_ms(), by_hand=True)
+        self.node.log_begins_at(self.store.physical_min)
+
     def on_committed(self, position: Position, offset: int) -> None:
         self.store.visible_end = max(self.store.visible_end, offset)
         while self.waiting and self.waiting[0][0].index <= position.index:
@@ -216,4 +229,4 @@ class ReplicatedStore:
         self.waiting.clear()  # Each is answered that its outcome is unknown.
 
     async def fetch_files(self, install: Install) -> None:
-        raise AssertionError("nothing is deleted here")
+        """Queues and index are made of the log; there is nothing else."""

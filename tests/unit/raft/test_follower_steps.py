@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from engine.raft.core import begin, step
-from engine.raft.events import Cut, Effect, Received, Send, WriteBytes
+from engine.raft.events import Cut, Effect, Install, InstallFailed, Received, Send, WriteBytes
 from engine.raft.log_shape import Base, LogShape, Mark, Position
 from engine.raft.members import Members
-from engine.raft.messages import Append, AppendReply
+from engine.raft.messages import Append, AppendReply, BeginAt
 from engine.raft.state import RaftSettings, State
 
 LOG = LogShape(Base(members=Members(("a", "b", "c"))), (Mark(0, 1),), 30)
@@ -87,3 +87,17 @@ def test_a_leader_of_an_earlier_term_learns_the_newer() -> None:
     state, _ = after(follower(), Append(5, Position(1, 31), 31, 0, 1))
     _, effects = after(state, Append(4, Position(1, 31), 40, 0, 1))
     assert [each.term for each in replies(effects)] == [5]
+
+
+def test_files_that_could_not_be_had_are_offered_again() -> None:
+    base = Base(90, 2, 80, Members(("a", "b", "c")))
+    offer, beat = BeginAt(3, base, 1), Append(3, Position(2, 90), 90, 0, 2)
+    state, effects = step(follower(), Received("a", offer), now_ms=1, below=lambda bound: 0)
+    assert [effect for effect in effects if isinstance(effect, Install)] == [Install("a", base)]
+    state, effects = step(state, Received("a", offer), now_ms=1, below=lambda bound: 0)
+    assert not [effect for effect in effects if isinstance(effect, Install)]
+    state, effects = after(state, beat)
+    assert [each.rejected for each in replies(effects)] == [None]
+    state, _ = step(state, InstallFailed(), now_ms=1, below=lambda bound: 0)
+    _, effects = after(state, beat)
+    assert [each.rejected for each in replies(effects)] == [beat.prev]
