@@ -119,6 +119,10 @@ class BrokerConfig:
     timer_wheel_enable: bool = _setting(True, "timerWheelEnable")
     """Keep messages that name the moment at which they are to appear; else such a send is refused.
     """
+    timer_stop_dequeue: bool = _setting(False, "timerStopDequeue")
+    """Deliver no message that waits for a moment: what is due waits on, as when all that waits is
+    handed over to another broker.
+    """
     recall_message_enable: bool = _setting(False, "recallMessageEnable")
     """Cancel a message that waits for its time, for who has the handle of its send's answer."""
     reject_transaction_message: bool = _setting(False, "rejectTransactionMessage")

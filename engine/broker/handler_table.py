@@ -29,6 +29,7 @@ from engine.broker.handlers.reply import ReplyHandlers
 from engine.broker.handlers.send import SendHandlers
 from engine.broker.handlers.send_back import SendBackHandlers
 from engine.broker.handlers.stats import StatsHandlers
+from engine.broker.handlers.timers import TimerHandlers
 from engine.broker.handlers.transaction import TransactionHandlers
 from engine.broker.services import Services
 from engine.broker.state import BrokerState
@@ -136,6 +137,7 @@ def _of_consumers(state: BrokerState, services: Services) -> Iterator[dict[int, 
         timers=services.sending.drafts.timers,
         topics=state.topics,
     ).handlers()
+    yield TimerHandlers(state.time_wheel).handlers()
     yield QueryHandlers(
         node=state.node,
         store=state.store,

@@ -74,6 +74,7 @@ LIVE = {
     "maxFilterMessageSize": LiveKey(20, 4 * MIB),
     "useServerSideResetOffset": ANY_WORD,
     "rejectTransactionMessage": ANY_WORD,
+    "timerStopDequeue": ANY_WORD,
     "transactionTimeOut": LiveKey(1, DAY_MS),
     "transactionCheckMax": LiveKey(1, 1000),
     "transactionCheckInterval": LiveKey(1, DAY_MS),

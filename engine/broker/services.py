@@ -10,7 +10,7 @@ purpose: the order of a start (broker).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.broker.dynamic_config import ConfigChanges
@@ -133,7 +133,7 @@ def services_of(
             groups=state.groups, offsets=state.offsets, store=state.store, topics=state.topics
         ),
         delay=_delivery_of(state.delay_levels, state, sending),
-        timers=_delivery_of(state.time_wheel, state, sending),
+        timers=_timers_of(state, sending),
         checks=TransactionChecks(
             clock=state.clock,
             gate=state.gate,
@@ -412,13 +412,26 @@ def _offset_deletion(
     )
 
 
-def _delivery_of(delays: Delays[int], state: BrokerState, sending: SendServices) -> DelayService:
+def _timers_of(state: BrokerState, sending: SendServices) -> DelayService:
+    def is_stopped() -> bool:
+        return state.node.config.timer_stop_dequeue
+
+    return _delivery_of(state.time_wheel, state, sending, is_stopped=is_stopped)
+
+
+def _delivery_of(
+    delays: Delays[int],
+    state: BrokerState,
+    sending: SendServices,
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> DelayService:
     return DelayService(
         state.store,
         delays,
         observer=state.observer,
         make_dead_letter_topic=sending.dead_letters.make,
-        may_deliver=lambda: state.node.is_master,
+        may_deliver=lambda: state.node.is_master and not is_stopped(),
         queue_there=state.topics.queue_there,
         origin_of=sending.origins.origin_of,
     )

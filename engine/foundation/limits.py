@@ -70,17 +70,13 @@ REGISTRATION_TOPICS_MAX: Final = 10_000
 """Topics of one registration; a broker with more sends several (some 0.2 KiB each)."""
 
 REGISTERED_AT_ONCE: Final = 2000
-"""Topics of a registration that are taken over in one go; others have their turn, then the rest
-follows.
-"""
+"""Topics of a registration that are taken over in one go; then others have their turn."""
 
 HEARTBEAT_BYTES_MAX: Final = 512 * KIB
 """A longer heartbeat is refused; one of 100 groups with 10 topics each has half of it."""
 
 CLIENT_GROUPS_MAX: Final = 512
-"""Groups of consumers and producers one connection may be a member of; the heartbeat that adds one
-more is refused.
-"""
+"""Groups that one connection may be a member of; the heartbeat that adds one more is refused."""
 
 CLIENT_SUBSCRIPTIONS_MAX: Final = 2048
 """Topics that the groups of one heartbeat subscribe to, together; more are refused."""
@@ -318,6 +314,10 @@ OUTBOX_SENT_KEPT_MS: Final = 7 * 24 * HOUR_MS
 
 DEAD_LETTERS_READ_MAX: Final = 10_000
 """Dead letters one listing, re-drive or discard looks at; narrow the filters for more."""
+
+TIMERS_READ_MAX: Final = 1_000_000
+TIMERS_LISTED_MAX: Final = 1_000
+"""Records of timers one listing or export reads of a broker; timers one listing shows by itself."""
 
 TRACES_WAITING_MAX: Final = 2048
 """Message traces one client keeps until they are written; more are dropped (RocketMQ's queue)."""

@@ -17,6 +17,7 @@ from engine.admin.api.messages import MessageAdmin
 from engine.admin.api.offsets import OffsetAdmin
 from engine.admin.api.replicas import ReplicaAdmin
 from engine.admin.api.requests import AdminRequests
+from engine.admin.api.timers import TimerAdmin
 from engine.admin.api.topics import TopicAdmin
 from engine.client.config import ClientConfig, with_credentials
 from engine.runtime import Runtime, SystemDisk, system_runtime
@@ -37,6 +38,7 @@ class Admin:
         self.dead_letters = DeadLetterAdmin(
             self._requests, topics=self.topics, offsets=self.offsets, messages=self.messages
         )
+        self.timers = TimerAdmin(self._requests, topics=self.topics, messages=self.messages)
 
     async def __aenter__(self) -> Self:
         """Connections are made when the first question needs them."""

@@ -21,6 +21,7 @@ from engine.admin.commands import (
     name_servers,
     offsets,
     replicas,
+    timers,
     topic_scaling,
     topics,
 )
@@ -36,6 +37,7 @@ for name, group, summary in (
     ("offset", offsets.app, "Consume offsets: reset, set, clone."),
     ("dlq", dead_letters.app, "Dead letters: list, redrive, discard."),
     ("message", messages.app, "Messages: by id, key, time, offset; trace, send, consume."),
+    ("timer", timers.app, "Messages that wait for a moment: list, cancel, export, import."),
     ("cluster", brokers.cluster, "The cluster: list, export."),
     ("namesrv", name_servers.app, "Name servers: config, set; values they keep: values, put, ..."),
     ("replica", replicas.app, "Copies of a broker's log: list, promote, rebuild, transfer."),

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from engine.broker.identity import BrokerNode
 from engine.delay.wheel.time_wheel import TimeWheel
-from engine.delay.wheel.timer_records import DUE_MS_MAX, out_ms_of
+from engine.delay.wheel.timer_records import DUE_MS_MAX
 from engine.foundation.errors import RequestRefused
 from engine.foundation.units import SECOND_MS
 from engine.protocol.codes import ResponseCode
@@ -32,6 +32,7 @@ from engine.protocol.properties import (
     encode_properties,
     whole_number,
 )
+from engine.protocol.timers import out_ms_of
 from engine.runtime.clock import Clock
 from engine.store import MessageDraft
 

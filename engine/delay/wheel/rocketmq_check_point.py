@@ -11,18 +11,13 @@ delivered: a message comes twice rather than never. Absent on purpose: writing i
 from __future__ import annotations
 
 import logging
-from struct import Struct
-from typing import Final
 
 from engine.delay.wheel.delivered import Mark
-from engine.foundation.units import SECOND_MS
+from engine.foundation.errors import CorruptRecord
 from engine.protocol.names import TIMER_TOPIC
+from engine.protocol.timer_files import PRECISION_MS, CheckPoint
 from engine.runtime import Disk
 from engine.store import MessageStore
-
-LAYOUT: Final = Struct(">qqq")
-"""Delivered up to (ms), written of its log, next offset of its topic."""
-PRECISION_MS: Final = SECOND_MS
 
 _log = logging.getLogger(__name__)
 
@@ -33,16 +28,16 @@ def mark_of_rocketmq(disk: Disk, path: str, store: MessageStore) -> Mark | None:
     """
     if not disk.exists(path):
         return None
-    data = disk.read(path)
-    if len(data) < LAYOUT.size:
-        _log.warning("%s is too short: timers that RocketMQ delivered come again", path)
+    try:
+        check = CheckPoint.from_bytes(disk.read(path))
+    except CorruptRecord as error:
+        _log.warning("%s: %s; timers that RocketMQ delivered come again", path, error)
         return None
-    delivered_ms, _, next_offset = LAYOUT.unpack_from(data)
-    next_offset = min(next_offset, store.max_offset(TIMER_TOPIC, 0))
-    if delivered_ms <= 0 or next_offset <= 0:
+    next_offset = min(check.next_offset, store.max_offset(TIMER_TOPIC, 0))
+    if check.delivered_ms <= 0 or next_offset <= 0:
         return None
     known = store.queue_units(TIMER_TOPIC, 0, next_offset - 1, 1)
     if not known:
         return None  # All that it delivered has gone with its files.
     log_offset, size_bytes, _ = known[0]
-    return Mark(delivered_ms - PRECISION_MS, log_offset, log_offset + size_bytes)
+    return Mark(check.delivered_ms - PRECISION_MS, log_offset, log_offset + size_bytes)

@@ -58,6 +58,8 @@ from engine.protocol.properties import (
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_MARK,
 )
+from engine.protocol.timer_files import CheckPoint
+from engine.protocol.timers import out_ms_of
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.store import MessageDraft, MessageStore
@@ -368,6 +370,24 @@ class TimeWheel:
             until_ms.append(self._hours[0] * HOUR_MS - AHEAD_MS)
         return min(until_ms)
 
+    def check_point(self) -> CheckPoint:
+        """How far timers are, in RocketMQ's words: every second before that time is done."""
+        end = self._store.max_offset(TIMER_TOPIC, 0)
+        return CheckPoint(out_ms_of(self._earliest_ms() + 1), 0, end, end)
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Which timers are done."""
+        return self._sent.marks()
+
+    def _earliest_ms(self) -> int:
+        """Nothing that waits is due before this; now at the latest."""
+        return min(
+            [self._clock.now_ms()]
+            + [due_ms for due_ms, *_ in self._soon[:1]]
+            + [second * SECOND_MS for second in self._seconds[:1]]
+            + [hour * HOUR_MS for hour in self._hours[:1]]
+        )
+
     def _clock_stepped(self, _: ClockStep) -> None:
         self._woken.set()
 
@@ -512,12 +532,7 @@ class TimeWheel:
         """Hours all of whose timers are done, as these marks say too."""
         self._forget_voids()
         done, past = Delivered(marks), []
-        earliest_ms = min(
-            [self._clock.now_ms()]
-            + [due_ms for due_ms, *_ in self._soon[:1]]
-            + [second * SECOND_MS for second in self._seconds[:1]]
-            + [hour * HOUR_MS for hour in self._hours[:1]]
-        )
+        earliest_ms = self._earliest_ms()
         for hour in self._logs.hours():
             end_ms = (hour + 1) * HOUR_MS
             if end_ms > earliest_ms:

@@ -31,6 +31,7 @@ from engine.protocol.properties import (
     encode_properties,
     whole_number,
 )
+from engine.protocol.timers import out_ms_of
 from engine.store import MessageDraft
 from engine.store.record_reading import DispatchRequest, property_value
 from engine.store.record_writing import draft_of
@@ -45,11 +46,6 @@ _ORIGIN: Final = f"{PROPERTY_TIMER_ORIGIN}\x01".encode()
 _ROLLED: Final = f"{PROPERTY_TIMER_ROLL_TIMES}\x01".encode()
 _REAL_TOPIC: Final = f"{PROPERTY_REAL_TOPIC}\x01".encode()
 _UNIQ_KEY: Final = f"{PROPERTY_UNIQ_KEY}\x01".encode()
-
-
-def out_ms_of(due_ms: int) -> int:
-    """RocketMQ's TIMER_OUT_MS of a due time."""
-    return (due_ms - 1) // SECOND_MS * SECOND_MS
 
 
 def parked(draft: MessageDraft, due_ms: int) -> MessageDraft:

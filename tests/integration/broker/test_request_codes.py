@@ -55,7 +55,7 @@ NOT_OF_A_BROKER = {
         *(C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
         *(C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG),
         *(C.GET_COLD_DATA_FLOW_CTR_INFO, C.SET_COMMITLOG_READ_MODE, C.SWITCH_TIMER_ENGINE),
-        *(C.GET_TIMER_CHECK_POINT, C.GET_TIMER_METRICS),
+        C.GET_TIMER_METRICS,
     ),
     "users and rules are files of this broker, not requests": tuple(
         code for code in C if 3001 <= code <= 3010
