@@ -477,4 +477,5 @@ def metrics_of(state: BrokerState, services: Services) -> BrokerMetrics:
         store=state.store,
         topics=state.topics,
         transactions=state.transactions,
+        wheel=state.time_wheel,
     )

@@ -138,6 +138,7 @@ class DelayService:
             _log.info("%s is deleted with topic %s", due.where, topic)
             return False
         draft.topic, draft.queue_id = topic, self._queue_there(*place)
+        due.real_topic = topic
         try:
             due.put_end = self._store.put(draft).end_offset
         except LocalProtocolError as error:

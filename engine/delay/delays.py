@@ -36,6 +36,8 @@ class Due:
     """Added to those it was stored with, in RocketMQ's string form."""
     put_end: int = 0
     """Set by who delivers it: the log offset behind what was put for it; 0 when nothing was."""
+    real_topic: str = ""
+    """Likewise: where it was put."""
 
 
 class Delays(Protocol[Wait_contra]):

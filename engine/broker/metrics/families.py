@@ -5,7 +5,7 @@ tables that handlers move.
 
 Invariant: a series is shown only when its value is known: a queue without a consume offset has no
 lag, a broker without half messages no such topic. Counters count from the boot on. What RocketMQ
-measures and this broker has not (timer wheel, thread pools, RocksDB) is absent, not zero.
+measures and this broker has not (thread pools, RocksDB) is absent, not zero.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from engine.broker.metrics.exporter_families import ExporterFamilies
 from engine.broker.metrics.exposition import Family, LeftOut, Series, histogram, written
 from engine.broker.metrics.lags import GroupLag, Lags
 from engine.broker.metrics.runtime_families import RuntimeFamilies, latency_family
+from engine.broker.metrics.timer_families import timer_families
 from engine.broker.stats.broker_stats import FINISH_BOUNDS_S, SIZE_BOUNDS, BrokerStats
 from engine.broker.stats.client_stats import ClientStats
 from engine.broker.topics.topics import Topics
 from engine.broker.transactions.transactions import Transactions
+from engine.delay import TimeWheel
 from engine.foundation.limits import METRIC_SERIES_MAX
 from engine.protocol.names import RETRY_PREFIX, is_system_topic
 from engine.remoting.latencies import Latencies
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
+STORED = {"storage_type": "local", "storage_medium": "disk"}
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 VERSION_4_0_0_SNAPSHOT = 212
 
@@ -54,6 +57,7 @@ class BrokerMetrics:
         topics: Topics,
         stats: BrokerStats,
         transactions: Transactions,
+        wheel: TimeWheel,
     ) -> None:
         self._client_stats = client_stats
         self._clock = clock
@@ -69,6 +73,7 @@ class BrokerMetrics:
         self._topics = topics
         self._stats = stats
         self._transactions = transactions
+        self._wheel = wheel
         config = self._node.config
         self._labels = {
             "cluster": config.cluster_name,
@@ -97,6 +102,7 @@ class BrokerMetrics:
         yield from self._traffic_families()
         yield from self._transaction_families()
         yield from self._store_families()
+        yield from timer_families(self._wheel.figures(), self._labels | STORED)
         yield from self._connection_families()
         yield latency_family(self._latencies, self._labels)
         lags = self._lags()
@@ -213,8 +219,7 @@ class BrokerMetrics:
         )
 
     def _store_families(self) -> Iterator[Family]:
-        store, stored = self._store, {"storage_type": "local", "storage_medium": "disk"}
-        labels = self._labels | stored
+        store, labels = self._store, self._labels | STORED
         for name, meaning, value in (
             (
                 "rocketmq_storage_size_bytes",

@@ -91,6 +91,12 @@ class HourLog:
         first = self.hour * SECONDS
         return [first + number for number in range(SECONDS) if self._heads[2 * number + 1]]
 
+    def count_between(self, first: int, end: int) -> int:
+        """How many entries the seconds of [first, end) have, those of other hours left out."""
+        begin = self.hour * SECONDS
+        low, high = (min(max(second - begin, 0), SECONDS) for second in (first, end))
+        return sum(self._heads[2 * low + 1 : 2 * high : 2])
+
     def append(self, entries: Iterable[Entry]) -> list[int]:
         """Add entries of this hour; return the seconds that had none."""
         parts: list[bytes] = []

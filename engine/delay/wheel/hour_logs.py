@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 from zlib import crc32
 
-from engine.delay.wheel.hour_log import Entry, HourLog
+from engine.delay.wheel.hour_log import SECONDS, Entry, HourLog
 from engine.runtime import Disk
 from engine.runtime.durable import make_durable
 
@@ -46,6 +46,20 @@ class HourLogs:
         """How many hours have a log, and how many entries those have."""
         gone = [self._counts[hour] for hour in without]
         return len(self._counts) - len(gone), sum(self._counts.values()) - sum(gone)
+
+    def count_between(self, first: int, end: int) -> int:
+        """How many entries the seconds of [first, end) have, since 1970."""
+        count = 0
+        for hour in self._counts:
+            if hour * SECONDS >= end or (hour + 1) * SECONDS <= first:
+                continue
+            is_whole = first <= hour * SECONDS and (hour + 1) * SECONDS <= end
+            count += self._counts[hour] if is_whole else self.of(hour).count_between(first, end)
+        return count
+
+    def count_from(self, first: int) -> int:
+        """How many entries all seconds from this one on have."""
+        return self.count_between(first, (max(self._counts, default=-1) + 1) * SECONDS)
 
     def of(self, hour: int) -> HourLog:
         """The log of an hour; made when it is not there."""

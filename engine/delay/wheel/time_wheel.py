@@ -26,10 +26,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import ge
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -54,9 +55,11 @@ from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.foundation.units import HOUR_MS, MIB, SECOND_MS
 from engine.protocol.names import TIMER_TOPIC
 from engine.protocol.properties import (
+    PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEQUEUE_MS,
     PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_MARK,
+    PROPERTY_TIMER_ORIGIN,
 )
 from engine.protocol.timer_files import CheckPoint
 from engine.protocol.timers import out_ms_of
@@ -87,6 +90,8 @@ READ_AGAIN_BYTES_MAX: Final = 64 * MIB
 """So much of the log a start may have to read again though no timer came or went."""
 MADE_AGAIN: Final = "the delay logs are made again from the commit log"
 SLEEP_MS_MAX: Final = 24 * HOUR_MS
+BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+"""RocketMQ's bounds for how soon what waits is due."""
 
 _DELIVERED: Final = "\x02".join(
     (
@@ -97,6 +102,8 @@ _DELIVERED: Final = "\x02".join(
 ).encode()
 """What a delivered message says beside what was stored."""
 _MARK: Final = f"{PROPERTY_TIMER_MARK}\x01".encode()
+_ORIGIN: Final = f"{PROPERTY_TIMER_ORIGIN}\x01".encode()
+_REAL_TOPIC: Final = f"{PROPERTY_REAL_TOPIC}\x01".encode()
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +116,23 @@ class _Snapshot(msgspec.Struct, frozen=True, rename="camel"):
     """Of what was applied."""
     sizes: tuple[int, int]
     """Of the delay logs: hours, and entries."""
+
+
+class TimerFigures(NamedTuple):
+    """How the wheel stands, as RocketMQ's metrics say it; entries that cancel count, as there."""
+
+    enqueue_lag: int
+    """Records of timers that the wheel does not know yet."""
+    enqueue_latency_ms: int
+    dequeue_lag: int
+    """Entries that wait."""
+    dequeue_latency_ms: int
+    """So late is what is due and was not delivered."""
+    due_within: dict[int, int]
+    """Seconds → how many are due by then, and not by the number before."""
+    enqueued: Mapping[str, int]
+    dequeued: Mapping[str, int]
+    """By topic, since the start."""
 
 
 class TimeWheel:
@@ -149,6 +173,10 @@ class TimeWheel:
         says so, which may not be applied yet."""
         self._is_undecided = False
         """Does what is due wait for dispatch to say whether it is void?"""
+        self._next_record = 0
+        """Offset in the topic of timers of the first record that was not applied."""
+        self.enqueued: Counter[str] = Counter()
+        self.dequeued: Counter[str] = Counter()
         self._is_damaged = False
         self.is_checked = False
         """Was every delay log looked at, and what was wrong put right?"""
@@ -184,6 +212,9 @@ class TimeWheel:
         by_hour: dict[int, list[Entry]] = {}
         for request in entries:
             if request.topic == TIMER_TOPIC:
+                self._next_record = request.queue_offset + 1
+                if not property_value(request.properties, _ORIGIN):
+                    self.enqueued[property_value(request.properties, _REAL_TOPIC).decode()] += 1
                 for entry in self._meaning_of(request):
                     by_hour.setdefault(entry.due_ms // HOUR_MS, []).append(entry)
             elif _MARK in request.properties:
@@ -346,7 +377,10 @@ class TimeWheel:
                 return
             mark = Mark(due_ms, log_offset, self._applied)
             if record is not None and not self._is_void(record, due_ms, log_offset):
-                yield self._as_due(record, mark, now_ms)
+                due = self._as_due(record, mark, now_ms)
+                yield due
+                if due.put_end:
+                    self.dequeued[due.real_topic] += 1
             heapq.heappop(self._soon)
             self._sent.add(mark)
 
@@ -374,6 +408,26 @@ class TimeWheel:
         """How far timers are, in RocketMQ's words: every second before that time is done."""
         end = self._store.max_offset(TIMER_TOPIC, 0)
         return CheckPoint(out_ms_of(self._earliest_ms() + 1), 0, end, end)
+
+    def figures(self) -> TimerFigures:
+        """How it stands now."""
+        now_ms, next_record = self._clock.now_ms(), self._next_record
+        enqueue_lag = max(self._store.max_offset(TIMER_TOPIC, 0) - next_record, 0)
+        stored_ms = self._store.store_time_at(TIMER_TOPIC, 0, next_record) if enqueue_lag else None
+        second = now_ms // SECOND_MS + 1
+        by_then = [self._logs.count_between(second, second + bound_s) for bound_s in BOUNDS_S]
+        return TimerFigures(
+            enqueue_lag,
+            0 if stored_ms is None else max(now_ms - stored_ms, 0),
+            len(self._soon) + self._logs.count_from(self._read_to + 1),
+            max(now_ms - self._soon[0][0], 0) if self._soon else 0,
+            {
+                bound_s: count - before
+                for bound_s, count, before in zip(BOUNDS_S, by_then, (0, *by_then), strict=False)
+            },
+            self.enqueued,
+            self.dequeued,
+        )
 
     def marks(self) -> tuple[Mark, ...]:
         """Which timers are done."""
@@ -469,6 +523,8 @@ class TimeWheel:
             self._report(f"{self._logs.folder} lacks entries that it had")
         self._applied = max(self._applied, self._store.physical_min)
         await self._store.follow(self)
+        self._next_record = self._store.max_offset(TIMER_TOPIC, 0)
+        self.enqueued.clear()  # What this start has read again.
 
     def _accept(self, document: Mapping[str, object]) -> None:
         try:

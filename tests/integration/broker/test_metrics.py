@@ -195,7 +195,6 @@ async def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_r
 
 NOT_MEASURED = (
     "rocketmq_pop_",  # no pop consumption
-    "rocketmq_timer_",  # no timer wheel
     "rocketmq_processor_watermark",  # no thread pools
     "rocketmq_topic_create_execution_time_",
 )
@@ -356,3 +355,43 @@ async def test_the_port_is_an_option_and_on_loopback_alone_unless_meant(tmp_path
     said = refusal("broker", *store, *(word for one in wide for word in ("--set", one)))
     assert "metricsPromExporterHost" in said
     assert "--allow-remote" in said
+
+
+async def test_timers_are_told_as_rocketmq_tells_them(tmp_path: Path) -> None:
+    """Row E3."""
+    async with cluster(with_metrics(tmp_path)) as running:
+        client = running.client()
+        for delay_s in (3600, 40, 40, 200, 90_000):
+            await client.send(TIMER_DELAY_SEC=delay_s)
+        await client.send(TIMER_DELAY_MS=100)
+
+        async def is_delivered() -> bool:
+            found = await values(of(running))
+            return found.get(("rocketmq_timer_dequeue_total", "orders", "")) == 1
+
+        await eventually(is_delivered, "the nearest is delivered")
+        found = await values(of(running))
+        assert found["rocketmq_timer_enqueue_total", "orders", ""] == 6
+        for name, value in (
+            ("enqueue_lag", 0),
+            ("enqueue_latency_milliseconds", 0),
+            ("dequeue_lag", 5),
+            ("dequeue_latency_milliseconds", 0),
+        ):
+            assert found[f"rocketmq_timer_{name}", "", ""] == value, name
+        due_within = {
+            int(sample.labels["timer_bound_s"]): sample.value
+            for family in text_string_to_metric_families(await scraped(of(running)))
+            for sample in family.samples
+            if sample.name == "rocketmq_timer_message_snapshot"
+        }
+        assert due_within == {
+            5: 0,
+            60: 2,
+            300: 1,
+            900: 0,
+            3600: 1,
+            14_400: 0,
+            28_800: 0,
+            86_400: 0,
+        }
