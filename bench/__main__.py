@@ -13,10 +13,11 @@ data), replay (rows a second), upkeep (files a day and what a question costs), j
 columnar judges), spool, store, paths and filter (micro-benchmarks of the hot paths), cpu (what a
 message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
 one step holds the event loop, with 10,000 clients), sampling (what the watermarks of 100,000 queues
-of groups take of it), observer (what it takes to watch 3,500 topics and 1,500 groups from outside),
-scheduler (how late runs start when 10,000 jobs are due in a minute), scheduler.kills (centres and
-executors killed with SIGKILL, `--kills 100` times on each database: what is lost or begins twice),
-start (to ready; takes 12 GiB for a while).
+of groups take of it), timers (how late 100,000 leave that are due in one second), observer (what it
+takes to watch 3,500 topics and 1,500 groups from outside), scheduler (how late runs start when
+10,000 jobs are due in a minute), scheduler.kills (centres and executors killed with SIGKILL,
+`--kills 100` times on each database: what is lost or begins twice), start (to ready; takes 12 GiB
+for a while).
 
 analytics (all bars of the analytics core, each a part that can be run alone: analytics.p13 and so
 on; `--scale 0.1` makes them smaller, for trying them).
@@ -58,6 +59,7 @@ PARTS = (
     "connections",
     "turns",
     "sampling",
+    "timers",
     "start",
     "observer",
     "scheduler",
@@ -77,6 +79,7 @@ MODULES = {
     "start": "bench.start",
     "turns": "bench.turns",
     "sampling": "bench.sampling",
+    "timers": "bench.timers",
     "observer": "bench.observer",
     "scheduler": "bench.scheduler",
     "scheduler.kills": "bench.scheduler_kills",

@@ -131,3 +131,10 @@ SCHEDULER_LOST: Final = at_most(0)
 """Planned times of that minute, or while parties were killed, of which nothing came."""
 SCHEDULER_TWICE: Final = at_most(0)
 """Planned times of that minute that came twice; runs that began twice while parties were killed."""
+
+TIMERS_RUSH: Final = at_most(5, "s")
+"""100,000 due in one second, while sends go on: the last of them leaves so late."""
+TIMER_P99: Final = at_most(1000, "ms")
+"""How late timers are at a normal rate."""
+TIMERS_MEMORY_RATIO: Final = at_most(1.1)
+"""Anonymous and resident memory with 10 million that wait, over 1 million."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from engine.delay.delays import Delays, Due
@@ -25,6 +26,7 @@ from engine.delay.waiting_messages import (
     legal_place,
 )
 from engine.foundation.errors import CorruptRecord, LocalProtocolError, StorageError
+from engine.foundation.limits import NAMES_REMEMBERED_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, RetryStep
 from engine.foundation.units import SECOND_MS
 from engine.protocol.names import RETRY_PREFIX, dlq_topic
@@ -38,7 +40,7 @@ from engine.protocol.properties import (
 )
 from engine.store import MessageDraft, MessageStore
 from engine.store.record_reading import check_record, property_value
-from engine.store.record_writing import draft_of
+from engine.store.record_writing import draft_again
 
 FIRST_TICK_MS = 1000
 AFTER_FAILURE_MS = 10_000
@@ -104,12 +106,13 @@ class DelayService:
 
         Raises StorageError when the store takes nothing.
         """
-        delivered_count = 0
+        delivered_count, may_deliver = 0, self._may_deliver()
         for due in self._delays.due():
+            if not may_deliver:
+                break
             if due is None:
                 await asyncio.sleep(0)
-            elif not self._may_deliver():
-                break
+                may_deliver = self._may_deliver()  # It changes between steps, never in one.
             else:
                 delivered_count += self._deliver(due)
         return delivered_count
@@ -123,14 +126,16 @@ class DelayService:
             request = check_record(due.record, 0, due.physical_offset, _ANY_LEVEL_MS)
             if request is None or request.topic != due.topic:
                 raise CorruptRecord(f"what lies at {due.physical_offset} does not wait")
-            draft = draft_of(due.record)
+            draft = draft_again(due.record, request)
             # As in RocketMQ, the stored properties keep DELAY, REAL_TOPIC and REAL_QID.
             stored = request.properties
             draft.properties = _with(stored, due.properties)
-            topic = property_value(stored, _REAL_TOPIC).decode()
-            place = legal_place(topic, property_value(stored, _REAL_QUEUE_ID))
+            place = _place_named(
+                property_value(stored, _REAL_TOPIC), property_value(stored, _REAL_QUEUE_ID)
+            )
             if place is None:
                 raise CorruptRecord("it names no topic and queue that it could be delivered to")
+            topic = place[0]
         except CorruptRecord as error:
             self._step_over(due, str(error))
             return False
@@ -140,7 +145,8 @@ class DelayService:
         draft.topic, draft.queue_id = topic, self._queue_there(*place)
         due.real_topic = topic
         try:
-            due.put_end = self._store.put(draft).end_offset
+            put = self._store.put(draft)
+            due.put_at, due.put_end = put.physical_offset, put.end_offset
         except LocalProtocolError as error:
             self._step_over(due, str(error))
             return False
@@ -159,9 +165,11 @@ class DelayService:
             noted = draft.properties
             assert isinstance(noted, str), "a dead letter has its properties as text"
             draft.properties = noted + due.properties.decode()
-            draft.topic, draft.queue_id = dlq_topic(group), 0
+            due.real_topic = draft.topic = dlq_topic(group)
+            draft.queue_id = 0
             try:
-                due.put_end = self._store.put(draft).end_offset
+                put = self._store.put(draft)
+                due.put_at, due.put_end = put.physical_offset, put.end_offset
                 fate = f"what can be read of it is a dead letter of group {group}"
                 if PROPERTY_LEFT_OUT in str(draft.properties):
                     fate += f", with a note of what it had no room for ({PROPERTY_LEFT_OUT})"
@@ -199,6 +207,11 @@ class DelayService:
                 reason=reason,
             )
         )
+
+
+@lru_cache(NAMES_REMEMBERED_MAX)
+def _place_named(topic: bytes, queue_id: bytes) -> tuple[str, int] | None:
+    return legal_place(topic.decode(), queue_id)
 
 
 def _with(stored: bytes, added: bytes) -> bytes:

@@ -36,8 +36,10 @@ class Due:
     """Added to those it was stored with, in RocketMQ's string form."""
     put_end: int = 0
     """Set by who delivers it: the log offset behind what was put for it; 0 when nothing was."""
+    put_at: int = 0
+    """Likewise: where in the log it lies."""
     real_topic: str = ""
-    """Likewise: where it was put."""
+    """Likewise: under which topic."""
 
 
 class Delays(Protocol[Wait_contra]):

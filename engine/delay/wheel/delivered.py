@@ -35,6 +35,10 @@ class Mark(NamedTuple):
         """As a delivered message carries it."""
         return b"%d,%d,%d" % self
 
+    def has_all(self, other: Mark) -> bool:
+        """Does it say at least what another mark says?"""
+        return self[:2] >= other[:2] and self.applied_offset >= other.applied_offset
+
 
 def mark_in(text: bytes) -> Mark | None:
     """The mark that a text gives; None when it is none."""
@@ -58,17 +62,13 @@ class Delivered:
     def add(self, mark: Mark) -> None:
         """Those that the mark covers are done, too. Hot."""
         marks = self._marks
-        if len(marks) == 1 and self._has_all(mark, marks[0]):
+        if len(marks) == 1 and mark.has_all(marks[0]):
             marks[0] = mark
             return
-        if any(self._has_all(known, mark) for known in self._marks):
+        if any(known.has_all(mark) for known in self._marks):
             return
-        self._marks = [known for known in self._marks if not self._has_all(mark, known)]
+        self._marks = [known for known in self._marks if not mark.has_all(known)]
         self._marks.append(mark)
-
-    @staticmethod
-    def _has_all(mark: Mark, other: Mark) -> bool:
-        return mark[:2] >= other[:2] and mark.applied_offset >= other.applied_offset
 
     def covers(self, due_ms: int, log_offset: int) -> bool:
         """Is the timer done whose record lies there?"""

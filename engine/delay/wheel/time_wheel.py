@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import ge
@@ -80,7 +80,7 @@ AHEAD_MS: Final = HOUR_MS
 """An hour moves down to the second wheel so long before it begins: this hour and the next are."""
 READ_ENTRIES_MAX: Final = 200_000
 """Beyond so many entries that wait in memory no further second is read."""
-STEP_COUNT_MAX: Final = 64
+STEP_COUNT_MAX: Final = 128
 STEP_MS_MAX: Final = 10
 """A step of the loop ends at the first of these: so many messages, and milliseconds."""
 UNDECIDED_MS: Final = 20
@@ -97,7 +97,7 @@ _DELIVERED: Final = "\x02".join(
     (
         f"{PROPERTY_TIMER_ENQUEUE_MS}\x01%d",
         f"{PROPERTY_TIMER_DEQUEUE_MS}\x01%d",
-        f"{PROPERTY_TIMER_MARK}\x01%s\x02",
+        f"{PROPERTY_TIMER_MARK}\x01%d,%d,%d\x02",
     )
 ).encode()
 """What a delivered message says beside what was stored."""
@@ -173,6 +173,8 @@ class TimeWheel:
         says so, which may not be applied yet."""
         self._is_undecided = False
         """Does what is due wait for dispatch to say whether it is void?"""
+        self._under_way: deque[tuple[int, Mark]] = deque()
+        """Where deliveries lie that were put here and are not applied, and their marks."""
         self._next_record = 0
         """Offset in the topic of timers of the first record that was not applied."""
         self.enqueued: Counter[str] = Counter()
@@ -210,6 +212,7 @@ class TimeWheel:
     def apply(self, entries: Sequence[DispatchRequest], end_offset: int) -> None:
         """See `LogState`. Hot for what is no timer."""
         by_hour: dict[int, list[Entry]] = {}
+        newest: Mark | None = None
         for request in entries:
             if request.topic == TIMER_TOPIC:
                 self._next_record = request.queue_offset + 1
@@ -218,7 +221,19 @@ class TimeWheel:
                 for entry in self._meaning_of(request):
                     by_hour.setdefault(entry.due_ms // HOUR_MS, []).append(entry)
             elif _MARK in request.properties:
-                self._note_delivery(request)
+                own = self._under_way
+                while own and own[0][0] < request.physical_offset:
+                    own.popleft()
+                if own and own[0][0] == request.physical_offset:
+                    mark = own.popleft()[1]
+                    # Each mark that has all of the one before stands for it as well.
+                    if newest is not None and not mark.has_all(newest):
+                        self._delivered.add(newest)
+                    newest = mark
+                else:
+                    self._note_delivery(request)
+        if newest is not None:
+            self._delivered.add(newest)
         self._applied = end_offset
         if self._announced:
             self._announced = {
@@ -246,6 +261,7 @@ class TimeWheel:
         marks = saved.marks if self._earlier is None else (*saved.marks, self._earlier)
         self._delivered, self._sent = Delivered(marks), Delivered(marks)
         self._announced.clear()
+        self._under_way.clear()
         self._begin_turning()
         self._woken.set()
 
@@ -381,6 +397,7 @@ class TimeWheel:
                 yield due
                 if due.put_end:
                     self.dequeued[due.real_topic] += 1
+                    self._under_way.append((due.put_at, mark))
             heapq.heappop(self._soon)
             self._sent.add(mark)
 
@@ -453,7 +470,7 @@ class TimeWheel:
             max(mark.due_ms - stored_ms, 0),
             mark.log_offset,
             record,
-            properties=_DELIVERED % (stored_ms, now_ms, mark.to_text()),
+            properties=_DELIVERED % (stored_ms, now_ms, *mark),
         )
 
     # ---- void timers ------------------------------------------------------------------------

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.delay.wheel.delivered import Mark
 from engine.delay.wheel.hour_log import ENTRY_BYTES, HEADS_BYTES, HourLog
 from engine.foundation.errors import WritesStopped
 from engine.foundation.units import HOUR_MS, SECOND_MS
 from engine.protocol.properties import PROPERTY_TIMER_DUE_MS, PROPERTY_TIMER_OUT_MS
 from engine.runtime import SystemDisk
+from engine.store.record_reading import DispatchRequest
 from tests.store_support import START_MS, HandClock, bodies_of, draft, messages_of
 from tests.unit.delay.wheel_bench import wheel_bench
 
@@ -337,3 +339,46 @@ async def test_a_lone_message_wakes_the_wheel_five_times_at_most(tmp_path: Path)
                 await sleep_until_woken()
         assert len(sleeps) <= 5
         assert bench.clock.value_ms == NOW + 500_000
+
+
+async def test_the_wheel_knows_what_was_delivered_without_reading_it_again(tmp_path: Path) -> None:
+    """Marks of its own deliveries are not parsed, and stay the same as those in the log."""
+    async with wheel_bench(tmp_path) as bench:
+        for number in range(300):
+            bench.put(b"%d" % number, NOW + 1000 + number % 7)
+        assert len(await bench.pass_to(NOW + 2000)) == 300
+        own = bench.wheel._delivered.marks()
+        assert own == bench.wheel._sent.marks()
+        assert not bench.wheel._under_way
+        bench.wheel._saved = None
+        bench.wheel.cut(bench.wheel.applied_offset)
+        await bench.store.follow(bench.wheel)
+        assert bench.wheel._delivered.marks() == own
+
+
+async def test_marks_of_own_deliveries_that_are_cut_are_forgotten(tmp_path: Path) -> None:
+    async with wheel_bench(tmp_path) as bench:
+        bench.put(b"a", NOW + 1000)
+        await bench.turn()
+        bench.clock.value_ms = NOW + 1000
+        end = bench.store.physical_max
+        assert await bench.service.deliver_due() == 1
+        assert bench.wheel._under_way
+        await bench.store.truncate(end)
+        assert not bench.wheel._under_way
+        assert await bench.pass_to(NOW + 1000) == [b"a"]
+
+
+async def test_of_own_deliveries_in_one_batch_each_mark_that_says_more_counts(
+    tmp_path: Path,
+) -> None:
+    """One that is due earlier and knew more says nothing of the later one before it."""
+    async with wheel_bench(tmp_path) as bench:
+        marks = Mark(NOW + 100, 0, 50), Mark(NOW + 200, 10, 60), Mark(NOW + 90, 70, 200)
+        bench.wheel._under_way.extend(zip((300, 400, 500), marks, strict=True))
+        entries = [
+            DispatchRequest("t", 0, number, place, 100, 0, NOW, 0, b"TIMER_MARK\x01?")
+            for number, place in enumerate((300, 400, 500))
+        ]
+        bench.wheel.apply(entries, 600)
+        assert set(bench.wheel._delivered.marks()) == {marks[1], marks[2]}
