@@ -18,6 +18,7 @@ from engine.client.consuming.pull_consumer import PullConsumer
 from engine.client.consuming.push_consumer import PushConsumer
 from engine.client.consuming.start_offset import ConsumeFromWhere
 from engine.client.producer import Producer
+from engine.client.retry_queue import RetryQueue
 from engine.client.sending.send_result import SendResult, SendStatus
 from engine.client.transaction_producer import (
     TransactionEnd,
@@ -41,6 +42,7 @@ __all__ = [
     "ProducerConfig",
     "PullConsumer",
     "PushConsumer",
+    "RetryQueue",
     "SendResult",
     "SendStatus",
     "TransactionEnd",
