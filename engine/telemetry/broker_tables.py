@@ -113,7 +113,8 @@ LIFECYCLE: Final = Table(
             "BOOT, RECOVERY, SHUTDOWN, ROLE_CHANGE, DAMAGED_FILE, DISK_FULL, SPOOL_LOSS, SNAPSHOT, "
             "TOPIC_GONE, TOPIC_MADE_AGAIN, QUEUES_REMOVED, GROUP_GONE, GROUP_DELETED, "
             "CLOCK_STEPPED, OBSERVED, BROKER_GONE, LOOKS_SLOW, LOOKS_IN_TIME, LOOKS_MISSED, "
-            "SAYS_NOTHING, TOPIC_UNNAMED, TOPIC_NAMED, TOPIC_LEFT, OFFSETS_DELETED, ...",
+            "SAYS_NOTHING, TOPIC_UNNAMED, TOPIC_NAMED, TOPIC_LEFT, OFFSETS_DELETED, TIMERS_LATE, "
+            "TIMERS_IN_TIME, ...",
         ),
         Column("clean", BOOLEAN, "was the stop before this boot clean?"),
         Column("truncated_from", LONG, "physical offset kept"),
@@ -197,6 +198,8 @@ TOPIC_NAMED after TOPIC_UNNAMED: a member names it again, or one does not say wh
 OFFSETS_DELETED  an administrator deleted the group's offsets on the topic: as TOPIC_LEFT.
 SAYS_NOTHING  clients of the group, of the kind that detail names, answer with nothing when they are
             asked what they hold; said again each ten minutes.
+TIMERS_LATE messages for a moment are due and were not delivered for ten seconds, until
+            TIMERS_IN_TIME.
 QUEUES_REMOVED  nobody reads the queues from queue_id_from on; they stay, with readable false.
 
 Between two rows of a key nothing of it changed, as far as the shipped horizon goes.

@@ -118,6 +118,7 @@ FACTS: Final = (
         f"kind = 'CLOCK_STEPPED' AND abs(step_ms) >= {NO_STEP_MS}",
         *("step_ms", "detail"),
     ),
+    _warning("lifecycle", "timers_delivered_when_due", "kind = 'TIMERS_LATE'", "detail"),
 )
 
 ANSWERS: Final = (

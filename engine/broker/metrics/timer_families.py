@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from engine.broker.metrics.exposition import Family, Series
-from engine.delay.wheel.time_wheel import TimerFigures
+from engine.delay.wheel.figures import TimerFigures
 
 
 def timer_families(figures: TimerFigures, labels: Mapping[str, str]) -> Iterator[Family]:

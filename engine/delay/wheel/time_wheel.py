@@ -30,12 +30,13 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from operator import ge
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from engine.delay.delays import Due
 from engine.delay.wheel.delivered import Delivered, Mark, mark_in
+from engine.delay.wheel.figures import TimerFigures, due_within
 from engine.delay.wheel.hour_log import AGAIN, CANCELS, REPLACES, WAITS, Entry
 from engine.delay.wheel.hour_logs import HourLogs
 from engine.delay.wheel.rocketmq_check_point import mark_of_rocketmq
@@ -89,9 +90,9 @@ later."""
 READ_AGAIN_BYTES_MAX: Final = 64 * MIB
 """So much of the log a start may have to read again though no timer came or went."""
 MADE_AGAIN: Final = "the delay logs are made again from the commit log"
+LATE_MS: Final = 10 * SECOND_MS
+"""What is due and was not delivered for so long is a fact."""
 SLEEP_MS_MAX: Final = 24 * HOUR_MS
-BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
-"""RocketMQ's bounds for how soon what waits is due."""
 
 _DELIVERED: Final = "\x02".join(
     (
@@ -116,23 +117,6 @@ class _Snapshot(msgspec.Struct, frozen=True, rename="camel"):
     """Of what was applied."""
     sizes: tuple[int, int]
     """Of the delay logs: hours, and entries."""
-
-
-class TimerFigures(NamedTuple):
-    """How the wheel stands, as RocketMQ's metrics say it; entries that cancel count, as there."""
-
-    enqueue_lag: int
-    """Records of timers that the wheel does not know yet."""
-    enqueue_latency_ms: int
-    dequeue_lag: int
-    """Entries that wait."""
-    dequeue_latency_ms: int
-    """So late is what is due and was not delivered."""
-    due_within: dict[int, int]
-    """Seconds → how many are due by then, and not by the number before."""
-    enqueued: Mapping[str, int]
-    dequeued: Mapping[str, int]
-    """By topic, since the start."""
 
 
 class TimeWheel:
@@ -179,6 +163,8 @@ class TimeWheel:
         """Offset in the topic of timers of the first record that was not applied."""
         self.enqueued: Counter[str] = Counter()
         self.dequeued: Counter[str] = Counter()
+        self._is_late = False
+        """Was it reported that what is due waits?"""
         self._is_damaged = False
         self.is_checked = False
         """Was every delay log looked at, and what was wrong put right?"""
@@ -431,17 +417,12 @@ class TimeWheel:
         now_ms, next_record = self._clock.now_ms(), self._next_record
         enqueue_lag = max(self._store.max_offset(TIMER_TOPIC, 0) - next_record, 0)
         stored_ms = self._store.store_time_at(TIMER_TOPIC, 0, next_record) if enqueue_lag else None
-        second = now_ms // SECOND_MS + 1
-        by_then = [self._logs.count_between(second, second + bound_s) for bound_s in BOUNDS_S]
         return TimerFigures(
             enqueue_lag,
             0 if stored_ms is None else max(now_ms - stored_ms, 0),
             len(self._soon) + self._logs.count_from(self._read_to + 1),
             max(now_ms - self._soon[0][0], 0) if self._soon else 0,
-            {
-                bound_s: count - before
-                for bound_s, count, before in zip(BOUNDS_S, by_then, (0, *by_then), strict=False)
-            },
+            due_within(self._logs, now_ms),
             self.enqueued,
             self.dequeued,
         )
@@ -559,9 +540,22 @@ class TimeWheel:
                     await self._make_again()
                 self.is_checked = True
                 await asyncio.sleep(interval_ms / SECOND_MS)
+                self.report_lateness()
                 await self.persist("TIMER")
             except StorageError as error:
                 _log.warning("the time wheel is not saved yet: %s", error)
+
+    def report_lateness(self) -> None:
+        """Emit a fact when what is due has waited too long, and when that has passed."""
+        late_ms = self._clock.now_ms() - self._soon[0][0] if self._soon else 0
+        if (late_ms >= LATE_MS) == self._is_late:
+            return
+        self._is_late = not self._is_late
+        detail = f"the oldest timer that is due and not delivered was due {late_ms} ms ago"
+        event = LifecycleEvent("TIMERS_IN_TIME", "what is due is delivered again")
+        if self._is_late:
+            event = LifecycleEvent("TIMERS_LATE", detail)
+        report(self._observer, _log, event)
 
     async def persist(self, cause: str) -> None:
         """Save how far the wheel is, once the disk has what it says; nothing when it is as saved,

@@ -309,6 +309,11 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"clock_not_set"},
         "step_ms=-4000",
     ),
+    "timers that were due and not delivered": (
+        fact("lifecycle", kind="TIMERS_LATE", detail="due 12000 ms ago"),
+        {"timers_delivered_when_due"},
+        "due 12000 ms ago",
+    ),
     "states that do not add up": (
         answer("group_state", state="OK", queues=2, queues_known=3),
         {"states_add_up"},
