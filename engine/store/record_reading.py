@@ -238,11 +238,11 @@ def check_record(
         raise CorruptRecord(f"magic {magic & 0xFFFFFFFF:#010x} at {physical_offset}")
     if not RECORD_BYTES_MIN <= size <= room:
         raise CorruptRecord(f"size {size} at {physical_offset}, {room} bytes are left in the file")
-    record = view[position : position + size]
-    crc, claimed_offset = _CRC_AND_PLACE.unpack_from(record)
+    crc, claimed_offset = _CRC_AND_PLACE.unpack_from(view, position)
     if claimed_offset != physical_offset:
         raise CorruptRecord(f"the record at {physical_offset} says it lies at {claimed_offset}")
     if sums is not None or not is_whole(view, position):
+        record = view[position : position + size]
         body_at, body_end, _, _, _ = whole_parts_of(record, physical_offset)
         if sums is None:
             found = crc32(record[body_at:body_end])
