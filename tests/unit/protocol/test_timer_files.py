@@ -67,6 +67,22 @@ def test_a_log_of_rocketmq_is_read() -> None:
     ]
 
 
+def test_a_file_ends_where_no_blank_tail_would_fit_behind_a_unit() -> None:
+    for file_bytes, places in ((119, [0, 119]), (120, [0, 52])):
+        files = TimerFiles(slots=SLOTS, file_bytes=file_bytes)
+        assert [files.append(Unit(-1, 1, AT_MS, 1000, n, 100, 0)) for n in (0, 1)] == places
+
+
+def test_units_of_one_slot_are_read_in_the_order_in_which_they_were_added() -> None:
+    files = TimerFiles(slots=SLOTS, file_bytes=FILE_BYTES)
+    for number in range(12):
+        files.add(Unit(-1, 1, AT_MS, 1000, number, 100, 0))
+    (slot,) = files._slots.values()
+    log = {int(name): data for name, data in files.log()}
+    assert slot.timers == 12
+    assert [unit.log_offset for unit in units_of(slot, log, FILE_BYTES)] == list(range(12))
+
+
 def test_slots_that_have_fired_do_not_wait_and_chains_end_with_their_second() -> None:
     files = TimerFiles(slots=SLOTS, file_bytes=FILE_BYTES)
     for number, delay_ms in enumerate((1000, 2000, 1000, 21_000)):
