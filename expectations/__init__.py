@@ -1,1 +1,1 @@
-"""Data quality: suites as code that run over the lake and write their verdicts to gold."""
+"""Data-quality suites, written as code, that check a lake and write verdicts to gold."""

@@ -1,4 +1,4 @@
-"""Performs one run of the checks: picks a batch, counts breaches on Spark, judges them.
+"""Performs one check run: picks a batch, counts breaches on Spark and judges the counts.
 
 Place in the walk: `commands` calls it again and again; `results` keeps what it finds.
 

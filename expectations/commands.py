@@ -1,4 +1,4 @@
-"""The command `tidemark check`: prints a table, sets an exit code, writes results to gold.
+"""The `tidemark check` command: prints a table, sets an exit code, writes results to gold.
 
 With `--every-cycles` it runs round after round beside a pipeline and prints a line for each.
 

@@ -1,4 +1,4 @@
-"""A custom expectation: the count of breaches must be zero.
+"""Custom expectation for Great Expectations: the breach count must be zero.
 
 A subject counts, in one pass over millions of rows, what breaks a law per key; Great
 Expectations then names the keys. Its own window and uniqueness checks over all rows cost ten

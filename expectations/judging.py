@@ -1,4 +1,4 @@
-"""Great Expectations judges Spark's counts: one suite per table, one expectation per check.
+"""Has Great Expectations judge Spark's counts: a suite per table, an expectation per check.
 
 Invariant: the context is in memory and contacts no service; it gets a few hundred rows, however
 many were read. A check that cannot be evaluated is a failed check with the reason in words, never a

@@ -1,4 +1,4 @@
-"""Stores what one run of checks leaves to the next: judged positions and carried rows.
+"""Stores what one check run hands on to the next: judged positions and carried rows.
 
 Place in the walk: read before a batch is chosen, written when its results are in gold. One small
 file, <lake>/state/checks/memory.json, and beside it what is carried of tables: open intervals

@@ -1,4 +1,4 @@
-"""Writes outcomes to gold: dq_results, and a sample of failing rows to dq_failures.
+"""Writes check results to gold: outcomes to dq_results, sample failing rows to dq_failures.
 
 Invariant: a run is written once, however often it is tried: each append carries the run as its
 Delta transaction, and the failures go first, so that a result never lacks its sample. What the next

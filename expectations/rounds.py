@@ -1,4 +1,4 @@
-"""A round of checks: runs one after another until every complete cycle is judged.
+"""Performs a round of checks: run after run until every complete cycle has been judged.
 
 Place in the walk: `commands` asks for one round, or for one after every nth cycle. A round holds
 the lease of its role, so that two rounds never judge the same rows at once.

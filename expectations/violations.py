@@ -1,4 +1,4 @@
-"""Counts the new rows of a table that break its laws, and keeps a bounded sample of them.
+"""Counts a table's new rows that break its laws, and keeps a bounded sample of them.
 
 Place in the walk: executors call it on the rows that they read (`work`); tests call it on literal
 rows.

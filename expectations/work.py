@@ -1,4 +1,4 @@
-"""Runs on executors: reads the new rows of a table and counts what breaks its laws.
+"""Runs checks on executors: reads a table's new rows and counts those that break its laws.
 
 Place in the walk: Spark hands `carry_out` to its executors, a unit of work a task (`job`); tests
 call it without Spark.

@@ -1,1 +1,1 @@
-"""Spark pipelines from bronze facts to gold tables, and `tm`, the notebook API of a lake."""
+"""Spark pipelines from bronze facts to gold tables, and `tm`, the notebook API for a lake."""

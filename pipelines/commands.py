@@ -1,4 +1,4 @@
-"""`tidemark pipeline run` and `replay`, `tidemark evaluate`, `tidemark lab`.
+"""The `tidemark pipeline run`, `pipeline replay`, `evaluate` and `lab` commands.
 
 Absent on purpose: work. SIGTERM and SIGINT let the cycle under way end, then the process exits with
 0.

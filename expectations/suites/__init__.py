@@ -1,1 +1,1 @@
-"""The laws by kind: every table, rows, between rows, intervals, queue ends and emitters."""
+"""Laws for the data, by kind: tables, rows, related rows, intervals, queue ends, emitters."""

@@ -1,4 +1,4 @@
-"""Laws between rows: gold against its facts, and reports against the reports before them.
+"""Laws across rows: gold checked against its facts, and reports against earlier reports.
 
 A fault in a mart shows here as a disagreement: each law looks at bronze and at gold of the same
 cycles, and computes nothing the way the mart does.

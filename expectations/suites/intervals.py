@@ -1,4 +1,4 @@
-"""Laws of interval tables: revisions, beginnings and ends, one reader of a queue at a time.
+"""Laws for interval tables: revisions, starts and ends, and one reader per queue at a time.
 
 Revisions follow each other, an interval ends after it began, and one client reads a queue at a
 time.

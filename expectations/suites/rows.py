@@ -1,4 +1,4 @@
-"""Laws that each row keeps by itself: ordered watermarks, correct sums, explained nulls.
+"""Laws for single rows: ordered watermarks, correct sums and explained nulls.
 
 An unknown number says why it is unknown.
 

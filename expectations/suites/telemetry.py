@@ -1,4 +1,4 @@
-"""Laws of telemetry by emitter: no gaps, duplicates or losses, clocks agree, none is silent.
+"""Telemetry laws per emitter: no gaps, duplicates, losses, clock disagreement or silence.
 
 A lag computed over lost facts looks like any other lag, therefore these checks stand before all
 trust in a number. What they must remember of an emitter is a few numbers (`memory`).

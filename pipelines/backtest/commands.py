@@ -1,4 +1,4 @@
-"""`tidemark backtest`: compares rule sets over a past range of a lake.
+"""The `tidemark backtest` command: compares rule sets over a past time range of a lake.
 
 Absent on purpose: work. Spark is started only when ours are asked for with figures that the lake's
 gold was not computed with: then that gold is computed by a replay, into a place of its own.

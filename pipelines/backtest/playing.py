@@ -1,4 +1,4 @@
-"""Plays alert rules over the past, with the evaluation, life cycle and grouping used live.
+"""Plays alert rules over past data with the evaluation, life cycle and grouping used live.
 
 Place in the walk: gold's rows, in the order of their time (`run`), → looks → `alerting.step` → what
 was sent, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after

@@ -1,4 +1,4 @@
-"""The rule sets of a backtest: by name, or with settings from a TOML file.
+"""Backtest rule sets, selected by name or configured in a TOML file.
 
     [[rules]]
     of = "ours"             # window_ms, slide_ms, allowed_lag, allowed_time_ms

@@ -1,1 +1,1 @@
-"""What every room may use: settings, moments, numbers in words, options of commands."""
+"""Code shared by every room: settings, times, number wording and command-line options."""

@@ -1,4 +1,4 @@
-"""Options that commands of several rooms share, and the user as whom a command runs.
+"""Command-line options shared by several rooms, and the user that a command runs as.
 
 Absent on purpose: work, and whatever a room alone knows.
 """

@@ -1,4 +1,4 @@
-"""Settings of the pipelines, and the figures that verdicts rest on.
+"""Pipeline settings, and the figures that verdicts rest on.
 
 Invariant: the part that decides verdicts (`Evaluation`) is stored with the marks of a run; a run is
 never continued with another one, because its windows would then mix two meanings. Absent on

@@ -1,4 +1,4 @@
-"""Converts moments to whole microseconds since 1970 UTC and back, and to text.
+"""Converts datetimes to and from whole microseconds since 1970 UTC, and to text.
 
 Place in the walk: wherever a number of a plan, a state or a command line meets a datetime. By whole
 numbers alone: a float of seconds since 1970 is off by some hundred nanoseconds.

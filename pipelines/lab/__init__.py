@@ -1,1 +1,1 @@
-"""JupyterLab on the investigation notebooks."""
+"""JupyterLab for the investigation notebooks."""

@@ -1,4 +1,4 @@
-"""Sets up JupyterLab on our notebooks: every kernel knows the lake, no dialog appears.
+"""Sets up JupyterLab for our notebooks: every kernel knows the lake, and no dialog appears.
 
 Place in the walk: `tidemark lab`. The lake is in the environment of the process, which kernels
 inherit, so that notebooks run anywhere by the kernel `python3`. Invariant: the server listens on

@@ -1,4 +1,4 @@
-"""A JupyterLab extension: a link opens the notebook of a trouble, filled in.
+"""JupyterLab extension: an alert's link opens a filled-in notebook for that kind of trouble.
 
 Place in the walk: an extension of the server that `tidemark lab` starts. A link of an alert asks
 for `/tidemark/investigate?kind=…&group=…`; the notebook of that kind is copied with these values,

@@ -1,4 +1,4 @@
-"""`tidemark operations`: runs, lists, shows, waits for and stops long operations.
+"""The `tidemark operations` command: runs, lists, shows, awaits and stops long operations.
 
 Absent on purpose: work.
 """

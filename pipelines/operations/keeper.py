@@ -1,4 +1,4 @@
-"""The process that runs an operation's command, and records how it ended.
+"""The process that runs an operation's command and records how it ended.
 
 Place in the walk: begun by `commands`, in a session of its own, so that it outlives whoever asked.
 

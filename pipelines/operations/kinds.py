@@ -1,4 +1,4 @@
-"""Commands that run as long operations: they end by themselves, maybe after minutes. Pure."""
+"""Commands that run as long operations: they end unaided, perhaps after minutes. Pure."""
 
 from __future__ import annotations
 

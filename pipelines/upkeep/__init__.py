@@ -1,1 +1,1 @@
-"""Upkeep of the lake: merges small files, and drops days that are past their retention."""
+"""Lake upkeep: merges small files, and drops days that are past their retention."""

@@ -1,4 +1,4 @@
-"""`tidemark lake maintain`, `tidemark lake status` and `tidemark lake retire`.
+"""The `tidemark lake maintain`, `lake status` and `lake retire` commands.
 
 Absent on purpose: work. SIGTERM and SIGINT let the step under way end, then the process exits
 with 0.

@@ -1,4 +1,4 @@
-"""Settings of upkeep, and the figures it rests on.
+"""Upkeep settings, and the figures that upkeep is based on.
 
 Invariant: nothing here changes what a reader finds within the days kept; it decides only in how
 many files it lies, and how long.

@@ -1,4 +1,4 @@
-"""Reads the facts that upkeep needs of a table, by delta-rs from its log.
+"""Reads the facts that upkeep needs about a table from its log, using delta-rs.
 
 Place in the walk: before `plan`. Absent on purpose: decisions, and any write.
 """
