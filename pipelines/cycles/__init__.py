@@ -1,1 +1,1 @@
-"""Cycles: facts are cut, computed by Spark's executors, and committed exactly once."""
+"""Cycles: each takes a cut of facts, computes gold on executors and commits it exactly once."""

@@ -1,4 +1,4 @@
-"""New files of bronze, table by table: those that no cycle has finished yet.
+"""Finds new bronze files, table by table: those that no finished cycle has covered yet.
 
 Place in the walk: the driver, before a plan: it reads the tables' logs and the small rows of
 `shipments`, and hands executors names of files. Invariant: every row at or below a shipped horizon

@@ -1,4 +1,4 @@
-"""The Spark job of a cycle: executors read and split its files, then judge the buckets.
+"""A cycle's Spark job: executors read and split its files, then judge the buckets.
 
 Place in the walk: the driver's one call a cycle. A reading task yields rows by bucket, packed;
 Spark brings each bucket's parts together; a judging task writes its gold and state, and names of

@@ -1,1 +1,1 @@
-"""The SQL database that alerting, jobs, operations and sign-in share."""
+"""The SQL database shared by alerting, jobs, operations and sign-in."""

@@ -1,4 +1,4 @@
-"""The clock that all centres share: that of the database.
+"""The one clock that all centres share: the database's.
 
 Place in the walk: below the centre and the commands. Moments that one process writes and another
 compares (when a run is due, until when it is claimed) must be of one clock: two machines may be

@@ -1,4 +1,4 @@
-"""Opens the database of all state outside the lake, in the home folder by default.
+"""Opens the database for all state outside the lake, by default in the home folder.
 
 It migrates the tables to this version and maps its errors to ours, grouped by what the caller can
 do about them. SQLite keeps a write-ahead log, syncs each commit and waits LOCK_WAIT_S for a lock,

@@ -1,4 +1,4 @@
-"""Limits of the store: how much it keeps, and for how long.
+"""Storage limits: how much the database keeps, and for how long.
 
 Each figure says what happens beyond it.
 """

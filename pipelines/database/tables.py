@@ -1,4 +1,4 @@
-"""Table definitions of this version; the migrations create the tables.
+"""Table definitions for the current version; the migrations create the tables.
 
 Every row that belongs to a lake says to which. Moments are µs since 1970, UTC. Texts that others
 chose are JSON with escapes (`Escaped`): PostgreSQL refuses NUL in a text, and no encoding has

@@ -1,1 +1,1 @@
-"""The tables of a lake without their meaning: schemas, logs, files, leases, appends."""
+"""Lake storage, independent of its tables' meaning: schemas, logs, files, leases, appends."""

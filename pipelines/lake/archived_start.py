@@ -1,4 +1,4 @@
-"""Starts Spark once and has its Java write down the classes it loaded, for later starts.
+"""Starts Spark once and has Java archive the classes it loaded, to speed up later starts.
 
 Place in the walk: `python -m pipelines.lake.archived_start`, the last step of the set-up. It
 writes, reads and joins a small Delta table, so that what every session loads is among the classes.

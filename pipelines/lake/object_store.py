@@ -1,4 +1,4 @@
-"""Reads tables of a lake in an object store with Spark, without a Hadoop file system.
+"""Reads a lake's tables from an object store with Spark, without a Hadoop file system.
 
 Place in the walk: `tm.spark()`. Executors read data files by the same client as cycles do, so one
 set of credentials and no further jar is needed; a lake on a disk is read by Delta's own source.

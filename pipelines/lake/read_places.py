@@ -1,4 +1,4 @@
-"""Records how far each reader by version range has come; upkeep keeps what it still needs.
+"""Tracks the progress of each version-range reader so that upkeep retains what it needs.
 
 Place in the walk: a driver notes where its newest plan begins, once that is recorded and before its
 first file is read; upkeep asks before it vacuums or drops. Invariant: a place is never ahead of

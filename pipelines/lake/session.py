@@ -1,4 +1,4 @@
-"""The Spark session of the pipelines: one place for Java, jars and settings.
+"""The pipelines' Spark session: one place for Java, jars and settings.
 
 Place in the walk: made once per process, before the first cycle. Settings are those measured for
 small appends on two cores (docs/adr/0003-gold-by-a-driver-loop.md): the snapshot of a Delta table

@@ -1,4 +1,4 @@
-"""The tail of a Delta table: the files that its newest commits added, and their writers.
+"""Follows a Delta table's tail: the files that its newest commits added, and who wrote them.
 
 Place in the walk: the driver learns names, sizes and bounds of new bronze files from log entries
 alone; executors read the files. The cost depends on what is new, not on the table's age.

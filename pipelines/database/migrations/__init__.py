@@ -1,4 +1,4 @@
-"""Migrations of the tables, one file per change; applied in order when a database opens."""
+"""Database migrations, one file per change, applied in order when a database is opened."""
 
 from __future__ import annotations
 

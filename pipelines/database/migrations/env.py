@@ -1,4 +1,4 @@
-"""Alembic's environment: runs an upgrade on the given connection and transaction."""
+"""Alembic environment: runs an upgrade on the given connection, in its transaction."""
 
 from __future__ import annotations
 

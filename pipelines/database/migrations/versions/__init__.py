@@ -1,1 +1,1 @@
-"""The migrations; each names the one before it."""
+"""The individual migrations; each names its predecessor."""

@@ -1,4 +1,4 @@
-"""Creates the first tables of alerting.
+"""Creates the first alerting tables.
 
 They are leads, cursors, alerts, groups, silences, acks, operations, notices and receivers.
 

@@ -1,4 +1,4 @@
-"""Adds the log of changes that wait for the lake, and how far the lake has them."""
+"""Adds the log of changes waiting for the lake, and a mark of how far it has caught up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds the table of each rule's last evaluation."""
+"""Adds the table that records each rule's last evaluation."""
 
 from __future__ import annotations
 

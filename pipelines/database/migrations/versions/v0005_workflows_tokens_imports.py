@@ -1,4 +1,4 @@
-"""Adds runs of workflows and their steps, access tokens of groups, and past imports."""
+"""Adds workflow runs and their steps, group access tokens, and a record of past imports."""
 
 from __future__ import annotations
 

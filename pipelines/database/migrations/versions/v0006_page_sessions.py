@@ -1,4 +1,4 @@
-"""Adds sessions of people who have signed in to pages."""
+"""Adds the table of page sessions for people who have signed in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds an operation's command, its process, and when that was last heard of."""
+"""Adds an operation's command, its process, and when that process was last heard from."""
 
 from __future__ import annotations
 
