@@ -1,1 +1,1 @@
-"""Marts: one file per gold table, and the steps that several of them start from."""
+"""Marts: one file per gold table, plus the steps that several of them share."""

@@ -1,4 +1,4 @@
-"""Columns that many gold tables share, and rows shaped as their table declares them.
+"""Columns shared by many gold tables, and rows shaped to match their table's declaration.
 
 Place in the walk: marts declare their tables with them; the last step of every mart. Invariant: one
 name, one meaning, in all tables. A mart that lacks a column, or has a null where none may be, fails

@@ -1,4 +1,4 @@
-"""Roll-ups of consumer_lag: the lag of a queue in each minute, five minutes and hour.
+"""Roll-ups of consumer_lag: each queue's lag per minute, per five minutes and per hour.
 
 A row has the least, greatest and last lag of the slot, and which queue of its group was the worst.
 

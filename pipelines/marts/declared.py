@@ -1,4 +1,4 @@
-"""The list of all marts: every module of this folder that declares one as `MART`.
+"""Lists all marts: every module in this folder that declares one as `MART`.
 
 Place in the walk: what cycles, replays, expectations and the documentation loop over. A new gold
 table is a new file here; nothing else needs to know of it.

@@ -1,4 +1,4 @@
-"""Intervals in which messages of a queue risked double consumption, and their outcome.
+"""Intervals in which a queue's messages risked double consumption, and how each turned out.
 
 Place in the walk: facts, offset_violations and exposed queues → gold duplicate_risk_windows.
 `basis` distinguishes what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL, an unexpected

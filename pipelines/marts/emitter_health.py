@@ -1,4 +1,4 @@
-"""Completeness of telemetry: the rows each shipment promised against those in bronze.
+"""Telemetry completeness: the rows each shipment promised against those found in bronze.
 
 Place in the walk: shipments and the (emitter, seq) of all new bronze rows → gold emitter_health,
 which also says how far the emitter's clock is from that of its lake. Carried: rows beyond the last

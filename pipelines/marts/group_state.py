@@ -1,4 +1,4 @@
-"""State of a group on a broker: its worst queue in words, and sums over its queues.
+"""A group's state on a broker: its worst queue in words, and sums over its queues.
 
 Place in the walk: judged rows → gold group_state. A row when the state of a queue of the group
 changed; on a grid of ten seconds of data time when anything did; and each SNAPSHOT_US. It stands

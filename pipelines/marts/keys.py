@@ -1,4 +1,4 @@
-"""Maps the keys of facts to row positions in a growing table.
+"""Maps fact keys to row positions in a growing table.
 
 Place in the walk: what keyed state rests on. A state is a table in which a key keeps its row for
 good and new keys are appended; facts find their rows here, at once for all facts of a cycle.

@@ -1,4 +1,4 @@
-"""Causes of a group's lag with their figures, or UNKNOWN with the reason.
+"""Causes of a group's lag, each with its figures, or UNKNOWN with the reason.
 
 Causes are the listeners, the clients' windows, the division of queues, retries, bursts, and reads
 from disk.

@@ -1,4 +1,4 @@
-"""Conditions on lifecycle facts: ends of topics, queues and groups, and losses of knowledge.
+"""Conditions on lifecycle facts: when topics, queues and groups end or knowledge is lost.
 
 Place in the walk: every mart with a memory, risks and causes share them. Invariant: nothing is
 compared with an earlier life; a clean stop followed by a boot is no loss. Absent on purpose: what a

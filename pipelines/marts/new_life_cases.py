@@ -1,4 +1,4 @@
-"""Finds where a group began in one queue of a recreated topic, from what its offsets show.
+"""Infers from its offsets where a group began in one queue of a recreated topic.
 
 Place in the walk: positions of a group in the new life, one after the other → a verdict. Pure.
 

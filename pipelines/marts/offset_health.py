@@ -1,4 +1,4 @@
-"""Offset reports of a group, and violations by cause, per slot of ten minutes.
+"""Offset reports, and violations by cause, per group and ten-minute slot.
 
 Place in the walk: consume_offsets and offset_violations → gold offset_health. Carried: counts of
 slots that are not over.

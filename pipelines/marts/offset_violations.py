@@ -1,4 +1,4 @@
-"""Accepted offset reports that broke a law of offsets, and the facts that explain them.
+"""Accepted offset reports that broke an offset law, and the facts that explain them.
 
 A violation may have no such fact.
 

@@ -1,4 +1,4 @@
-"""Owners of queues over time: intervals opened by ASSIGNED, closed by the queue's loss.
+"""Queue ownership over time: intervals opened by ASSIGNED and closed when the queue is lost.
 
 Place in the walk: rebalance_events and lifecycle → gold ownership, as revisions. Carried: the open
 intervals. Invariant: one interval per queue and client at a time; an assignment reported twice

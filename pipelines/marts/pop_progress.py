@@ -1,4 +1,4 @@
-"""Progress of POP groups: messages not yet handed out, and those not acknowledged.
+"""POP group progress: messages not yet handed out, and those not yet acknowledged.
 
 Place in the walk: pop_watermarks → gold pop_progress. The consume offset of a POP group moves when
 messages are handed out, so its lag in consumer_lag is what was not handed out yet; this table has

@@ -1,4 +1,4 @@
-"""Changes of a group's membership and subscription, as the broker reported them.
+"""Changes in a group's membership and subscriptions, as reported by the broker.
 
 Place in the walk: rebalance_events → gold rebalances. Ownership of queues has a mart of its own.
 Invariant: one row an event. Absent on purpose: anything that needs a second event.

@@ -1,4 +1,4 @@
-"""Intervals in which a queue's consumption was not OK, as revisions.
+"""Intervals in which a queue's consumption was not OK, recorded as revisions.
 
 A revision opens or closes a window, changes its rule, kind or head, or says that it is unknown.
 

@@ -1,4 +1,4 @@
-"""Flags watermarks whose time lag is unknown because their broker's clock was set.
+"""Flags watermarks whose time lag is unknown because the broker's clock was adjusted.
 
 Place in the walk: group_watermarks and lifecycle → a flag a row, for all that show how long
 messages wait. Carried: the last step of each emitter's clock.

@@ -1,4 +1,4 @@
-"""Recreated topics: the moment from which their offsets begin anew.
+"""Recreated topics, each with the moment from which its offsets start afresh.
 
 Place in the walk: lifecycle → gold topic_lives, which pages show as a mark in time. Carried: when
 each topic was deleted, for GONE_KEPT_US.

@@ -1,1 +1,1 @@
-"""Causes of lag: the figures they are found from, the tests, and their names."""
+"""Causes of lag: their names, the figures behind them, and the tests that find them."""

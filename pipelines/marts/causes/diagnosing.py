@@ -1,4 +1,4 @@
-"""Tests of the causes of a lag, in the order of display, those of its load, and UNKNOWN.
+"""Lists all lag-cause tests in display order, and defines the load tests and UNKNOWN.
 
 Place in the walk: what is known of a group that is behind at a tick → why it is, a finding a cause.
 Each test stands alone: without its figures it finds nothing, and a group of which no test finds

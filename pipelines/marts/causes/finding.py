@@ -1,4 +1,4 @@
-"""Figures of a group that is behind, and the findings that tests of causes return.
+"""Figures for a lagging group, and the findings that cause tests return.
 
 Place in the walk: `causes.marks` and `causes.newest_reports` → the tests of `causes.members`,
 `causes.queues` and `causes.diagnosing` → rows of lag_causes. Invariant: a finding names a figure,

@@ -1,4 +1,4 @@
-"""Causes of lag in single queues: a hot queue, a slow reader, a hot key.
+"""Causes of lag that lie with single queues: a hot queue, a slow reader or a hot key.
 
 Place in the walk: what is known of a group that is behind at a tick → findings. Invariant: a queue
 or key stands out only beyond its fair part. Absent on purpose: sentences.

@@ -1,1 +1,1 @@
-"""Parts of a group's state: figures of its queues, their sums, and the reason."""
+"""Parts of a group's state: its queue figures, their sums and the reason."""

@@ -1,4 +1,4 @@
-"""Finds POP groups that are handed messages and acknowledge none, tick by tick.
+"""Finds, tick by tick, POP groups that are handed messages but acknowledge none.
 
 Place in the walk: pop_watermarks → per group since when its messages come back unacknowledged, for
 `group_state`. A group acknowledges none when invisible times ran out, the first of them a window

@@ -1,1 +1,1 @@
-"""The judging of queues: observations at every tick, the rules, and the verdicts."""
+"""Queue judging: the observations at every tick, the rules and the verdicts."""

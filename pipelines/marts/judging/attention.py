@@ -1,4 +1,4 @@
-"""The queues that need judging in a cycle, moved from tick to tick.
+"""Selects the queues that need judging in a cycle and takes them from tick to tick.
 
 Place in the walk: of the state the queues with news, with a window that is not settled, in trouble,
 or due → their verdicts at every tick. All others cost nothing.

@@ -1,4 +1,4 @@
-"""Queues that have ended: left out of a complete snapshot, or their group or topic deleted.
+"""Ended queues: missing from a complete snapshot, or with their group or topic deleted.
 
 Place in the walk: lifecycle → from which tick on a queue's last row speaks of nothing any more. A
 SNAPSHOT says that every queue that is still there has a row from `seq_from` on; GROUP_GONE,

@@ -1,4 +1,4 @@
-"""Keeps a queue in trouble until the cause has gone, and decides when its trend restarts.
+"""Shows a queue as in trouble until the cause is gone, and decides when its trend restarts.
 
 Place in the walk: the verdicts of a tick and those shown before → the verdicts that count.
 

@@ -1,4 +1,4 @@
-"""News of queues in the judges' columns: rows, samples, and offsets to regain.
+"""Queue news in the judges' column layout: rows, samples and offsets to regain.
 
 Place in the walk: facts of a cut → per tick one row per queue. Rows beyond the last tick wait, the
 last one per queue and tick.

@@ -1,4 +1,4 @@
-"""Plain arrays for the numbers of a state, with one value that means unknown.
+"""Packs the numbers of a state into plain arrays, with one value meaning unknown.
 
 Place in the walk: between Arrow's columns and the arithmetic of the judges. A null costs a mask
 beside every array; inside a state, and only there, UNKNOWN takes its place.

@@ -1,4 +1,4 @@
-"""Real progress of a group in a queue, and since when it stands: never by commits alone.
+"""Judges a group's real progress in a queue, and any standstill, never by commits alone.
 
 Place in the walk: the last row of a queue and what its client says it holds → the offset that is
 reached, what is open behind it, and whether it has stood for longer than is usual.

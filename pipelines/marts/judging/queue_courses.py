@@ -1,4 +1,4 @@
-"""Course of one queue's lag: messages per hour by which it grows or shrinks, if certain.
+"""Estimates how fast a queue's lag grows or shrinks, where the evidence is conclusive.
 
 Place in the walk: open messages of queues at a tick → the least lag of each minute and of each ten
 minutes, and the turns of one that swings (`swings`) → a rate, from which the rules SLOW and

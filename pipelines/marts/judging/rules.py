@@ -1,4 +1,4 @@
-"""Rules of a queue's state: which one holds at a tick, and the kind of the trouble.
+"""Decides which queue state rule holds at a tick, and what kind of trouble it indicates.
 
 Place in the walk: what is seen of queues at a tick → their rules, from which stalled windows and
 group states follow.

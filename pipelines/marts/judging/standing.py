@@ -1,4 +1,4 @@
-"""Finds queues that stand while messages wait, and those that stand longer than usual.
+"""Finds queues that stand still while messages wait, and those doing so longer than usual.
 
 Place in the walk: the offsets of a tick and of the one before → since when what is reached, and the
 consume offset, stand, how often each usually moves, and which queues stand. Invariant: one long

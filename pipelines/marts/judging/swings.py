@@ -1,4 +1,4 @@
-"""Trend of a lag that swings (work and rest, batches, bursts), and its usual rests.
+"""Finds the trend of a swinging lag (work and rest, batches, bursts) and its usual rests.
 
 Place in the walk: the open messages of a queue at every tick → the last two peaks and troughs →
 the period of the swing, and the rate that remains when the swing is left out; from how long the

@@ -1,4 +1,4 @@
-"""Messages that a crash would redeliver while commits stand still: [committed, pulled).
+"""Messages that a crash would redeliver while commits stall: [committed, pulled).
 
 They are judged on ticks.
 

@@ -1,4 +1,4 @@
-"""The last watermarks of every queue of a group, and those of the broker's previous life.
+"""The latest watermarks of a group's queues, and those from the broker's previous life.
 
 Place in the walk: group_watermarks → what a restart puts at risk. A restart asks what was known at
 the end of the life before it, so its marks are kept until the new life has booted.

@@ -1,4 +1,4 @@
-"""Events of a queue's readers: they leave, do not hold it, or begin below what was pulled.
+"""Queue reader events: leaving, not holding the queue, or starting below what was pulled.
 
 Place in the walk: rebalance_events, client_windows and offset_answers → events. Carried: who last
 lost each queue, as long as a change back means two owners. A reader that begins anew asks the

@@ -1,4 +1,4 @@
-"""Risks from a broker's restart: offsets its disk did not have, messages its log lost.
+"""Broker restart risks: offsets missing from its disk, and messages lost from its log.
 
 Place in the walk: lifecycle and the marks of queues → openings and ends, and queues that are gone.
 Carried: cuts of the log by lives that have not booted yet. A reader that lives on goes on where it

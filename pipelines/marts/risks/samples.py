@@ -1,4 +1,4 @@
-"""The last sample of the messages that each client holds of each queue.
+"""Keeps the latest sample of the messages that each client holds from each queue.
 
 Place in the walk: client_windows → what departures and deaths of the broker ask: what had the
 reader finished at that instant? Carried: samples, as long as they say something.

@@ -1,4 +1,4 @@
-"""Applies an event to a window of risk. Pure.
+"""Applies an event to a risk window, as a pure function.
 
 Place in the walk: `windows` decides which change an event is, this module carries it out. A reader
 that was answered where to begin may read beside the one before it: both pull each new message, so
