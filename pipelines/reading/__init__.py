@@ -1,1 +1,1 @@
-"""Gold as readers see it: the last complete cycle, at a moment, with what is not known."""
+"""Gold as readers see it: at a moment, up to the last complete cycle, with unknowns marked."""

@@ -1,4 +1,4 @@
-"""The alert history as readers see it: how each alert stands after its newest change.
+"""The alert history as readers see it: each alert's state after its newest change.
 
 Place in the walk: the Delta table `alerts` → `tm`. Invariant: pure. The newest change of a
 fingerprint says how its alert stands; of two histories (a database that was lost, and the one after

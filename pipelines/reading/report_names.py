@@ -1,4 +1,4 @@
-"""Names of report runs in addresses and parameters of jobs: REPORT/WINDOW/NUMBER.
+"""Report run names in addresses and job parameters: REPORT/WINDOW/NUMBER.
 
 Invariant: pure. A name is made of letters, digits and dashes with two slashes between, so that it
 is no path that leads anywhere else, no option of a command and no condition of a query.

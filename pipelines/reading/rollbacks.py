@@ -1,4 +1,4 @@
-"""Roll-backs of brokers: offsets of many groups that fell at once, as one finding each.
+"""Broker rollbacks: offsets of many groups that fell at once, reported as a single finding.
 
 Place in the walk: gold duplicate_risk_windows, as a reader sees them → one row per broker and
 moment, for notebook and overview. A broker that comes back with an old offset table, without one,

@@ -1,4 +1,4 @@
-"""Types that rule sets share: observations of a queue in, verdicts in intervals out.
+"""Types shared by rule sets: queue observations in, verdict intervals out.
 
 Place in the walk: bronze rows become observations (`from_bronze`), a rule set judges them on a grid
 of ticks, and a comparison lays the verdicts of several rule sets side by side.

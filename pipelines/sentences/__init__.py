@@ -1,1 +1,1 @@
-"""All sentences that people read: templates by subject, pure functions of facts."""
+"""All sentences shown to people: templates by subject, as pure functions of facts."""

@@ -1,4 +1,4 @@
-"""Texts of alerts: templates by the name that a rule gives.
+"""Alert texts: templates selected by the name that a rule gives.
 
 Place in the walk: `texts = "LagGrows"` among the annotations of a rule takes summary, description
 and first step from here; `pipelines/alerting/texts` fills them with the figures of an alert. A rule

@@ -1,4 +1,4 @@
-"""Sentences on checks of data quality: how the newest run came out, and what it withholds.
+"""Sentences about data-quality checks: the newest run's outcome, and what it withholds.
 
 Place in the walk: gold dq_results, `pipelines/reading/trust` → pages, alerts, `tm`. Pure.
 Invariant: a sentence on what is withheld says which check failed, when, and on what.

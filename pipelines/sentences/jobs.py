@@ -1,4 +1,4 @@
-"""Sentences on runs of jobs that ended badly or wait, and on jobs that nobody plans.
+"""Sentences about job runs that failed or are waiting, and jobs that nobody has planned.
 
 Place in the walk: rows of the scheduler → `evidence` of alerting's job_runs. Pure. Absent on
 purpose: which runs these are.

@@ -1,4 +1,4 @@
-"""Sentences on a period: the headline of a report, its news, and what must be known before.
+"""Sentences about a period: a report's headline, its news, and the caveats to read first.
 
 Place in the walk: numbers of `pipelines/reports` → its page, its notice, the notebook. Pure.
 Invariant: what is not known of a period is said beside what is. Absent on purpose: numbers, markup.

@@ -1,4 +1,4 @@
-"""Sentences that say what a figure shows, for those who do not see it.
+"""Sentences that describe a figure for readers who cannot see it.
 
 Place in the walk: what pages draw → the label of the figure. Pure. Absent on purpose: drawing.
 """

@@ -1,4 +1,4 @@
-"""Sentences on what changed: windows that began or ended, members, brokers, roll-backs.
+"""Sentences about what changed: windows that began or ended, members, brokers and rollbacks.
 
 Place in the walk: rows of windows, rebalances, dead letters, lifecycle and roll-backs → the list of
 changes on the overview, marks of its figures, `tm`. Pure. Invariant: an open window is named by its

@@ -1,4 +1,4 @@
-"""Words for the rows of a story of a message or a window, one line a fact.
+"""Wording for the story of a message or a window, one line per fact.
 
 Place in the walk: rows of several tables → the column `what` of a timeline of `tm`; time and source
 stand beside it. Pure. Invariant: a sentence of gold is taken over as it is. Absent on purpose:

@@ -1,4 +1,4 @@
-"""Notebook API of a lake: questions in the domain's words, answers that render themselves.
+"""Notebook API for a lake: questions in the domain's terms, answers that render themselves.
 
     from pipelines import tm
     lake = tm.connect("var/lake")

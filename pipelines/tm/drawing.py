@@ -1,4 +1,4 @@
-"""Draws an answer with the dashboard's figures, for the same groups, queues and time."""
+"""Draws an answer with the dashboard's figures, for the same groups, queues and time range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences that `tm` adds to an answer about a group: topics it has left, reading by POP.
+"""Sentences that `tm` adds to an answer about a group: topics it has left, and POP reading.
 
 Place in the walk: bronze lifecycle, gold pop_progress → sentences behind those about lag.
 """

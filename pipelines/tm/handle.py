@@ -1,4 +1,4 @@
-"""A connected lake: every question is a method, every answer is of one moment.
+"""A connected lake: every question is a method, and every answer reflects one moment.
 
 Invariant: a question's names are checked before it is answered, its conditions run where the rows
 lie, and its sentence says to when the data was judged. Absent on purpose: writing, words.

@@ -1,4 +1,4 @@
-"""An answer of `tm` as displayed: a sentence, the main columns first, source and figure.
+"""A `tm` answer as displayed: a sentence, main columns first, the source and a figure.
 
 Invariant: the sentence says to when the data had been judged; the rows are all of the answer, in
 all columns. Absent on purpose: reading.

@@ -1,4 +1,4 @@
-"""Timelines of one message or one window: rows of several tables in the order of time.
+"""Timelines for one message or one window: rows from several tables in order of time.
 
 Each row says when, what, and which table and fact it is from, so that it can be looked up there.
 """

@@ -1,4 +1,4 @@
-"""Makes an answer of the rows of one table.
+"""Turns the rows of one table into an answer.
 
 Place in the walk: `handle` reads and asks; here rows become an `Answer` with the columns that a
 person looks at first, a drawing, and a sentence about what may be believed. Absent on purpose:

@@ -1,4 +1,4 @@
-"""Burrow's rules for a partition and for a group, in the order of its code.
+"""Burrow's rules for partitions and groups, in the order of its code.
 
 Place in the walk: after `storage`, before `notifier`. The first rule that holds decides.
 
