@@ -1,1 +1,1 @@
-"""Benchmarks of this machine, printed as tables; nothing here asserts."""
+"""Benchmarks that run on this machine and print tables; nothing here asserts."""

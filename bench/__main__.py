@@ -1,4 +1,4 @@
-"""The command `make bench`: measures this machine and prints tables; nothing asserts.
+"""`make bench`: benchmarks this machine and prints tables, without assertions.
 
 Ratios say most. A figure that has a bar (bench.bars) has it beside it.
 

@@ -1,4 +1,4 @@
-"""Memory and send rate with ten thousand idle connections and a slow reader.
+"""Measures memory and send rate with ten thousand idle connections and a slow reader.
 
 Run by `python -m bench --only connections`.
 

@@ -1,4 +1,4 @@
-"""The cost of filtering, and the false positives of the bits of several tags.
+"""Measures the cost of filtering, and the false-positive rate of multi-tag bit tests.
 
     python -m bench.filter
 

@@ -1,4 +1,4 @@
-"""Drives RocketMQ's own Java client as the load, the same for every broker."""
+"""Drives RocketMQ's own Java client to load every broker in the same way."""
 
 from __future__ import annotations
 

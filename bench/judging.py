@@ -1,4 +1,4 @@
-"""CPU seconds of the columnar judges per partition: facts in, rows and state out.
+"""Measures CPU seconds per partition for the columnar judges: facts in, rows and state out.
 
     python -m bench.judging
 

@@ -1,4 +1,4 @@
-"""The cost of `tidemark observe` to a real Apache RocketMQ 5.5: broker CPU and send times.
+"""Measures what `tidemark observe` costs a real Apache RocketMQ 5.5 in CPU and send times.
 
 The observer polls each ten seconds.
 

@@ -1,4 +1,4 @@
-"""The cost of each path from a store file to a socket, and from memory to a file.
+"""Measures the cost of each path from a store file to a socket and from memory to a file.
 
     python -m bench.read_paths
 

@@ -1,4 +1,4 @@
-"""Rows per second of a replay: a generated lake of many queues, all marts, into a side lake.
+"""Measures rows per second when all marts replay a generated lake into a side lake.
 
     python -m bench.replay [--keys N] [--seconds S]
 

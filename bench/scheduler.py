@@ -1,4 +1,4 @@
-"""How late runs start when 10,000 jobs are due within one minute.
+"""Measures how late runs start when 10,000 jobs are due within one minute.
 
 Run by `python -m bench --only scheduler`.
 

@@ -1,4 +1,4 @@
-"""CPU time per message of our broker, sent over one connection with 64 in flight.
+"""Measures our broker's CPU time per message over one connection with 64 sends in flight.
 
     python -m bench.send_cpu [--seconds S] [--flush async|sync]
 

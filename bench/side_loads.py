@@ -1,4 +1,4 @@
-"""The cost of sends over 10,000 topics, and of sends beside a reader that catches up.
+"""Measures the cost of sending to 10,000 topics, and of sending while a reader catches up.
 
 Each is measured against the same sends without, from one client, in turn.
 """

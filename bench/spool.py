@@ -1,4 +1,4 @@
-"""Microseconds that telemetry costs a broker per fact and per turn, and shipper throughput.
+"""Measures telemetry cost per fact and per event-loop iteration, and shipper throughput.
 
     python -m bench.spool
 

@@ -1,4 +1,4 @@
-"""Seconds from start to `ready`: empty store, 10 GiB after a clean stop, and after SIGKILL.
+"""Measures start-up time: empty store, 10 GiB after a clean stop, and after SIGKILL.
 
 After SIGKILL there is 1 GiB of log to look through. Run by `python -m bench --only start`.
 

@@ -1,4 +1,4 @@
-"""CPU microseconds per message that the store takes to put, get, flush, recover and find.
+"""Measures the store's CPU microseconds per message to put, get, flush, recover and find.
 
 Messages are found by key.
 

@@ -1,4 +1,4 @@
-"""Messages per second, CPU time per message and latencies, ours beside RocketMQ's.
+"""Compares our throughput, CPU time per message and latencies with RocketMQ's.
 
 A JVM is slow until it has compiled what it runs. A rival that is started anew for each round of a
 few seconds is measured compiling, and ours looks fast. So both live for the whole run and are warm.

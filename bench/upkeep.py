@@ -1,4 +1,4 @@
-"""Files that upkeep leaves per table and day, and what a query costs on them.
+"""Counts the files that upkeep leaves per table and day, and measures query cost on them.
 
     python -m bench.upkeep [DAYS [CYCLES]]
 

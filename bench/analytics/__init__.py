@@ -1,1 +1,1 @@
-"""Benchmarks of the analytics: cycles, replays and aged lakes, in CPU and wall seconds."""
+"""Analytics benchmarks: cycles, replays and aged lakes, in CPU and wall-clock seconds."""

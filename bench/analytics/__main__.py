@@ -1,4 +1,4 @@
-"""Measures one part of the analytics in this process; `bench.analytics.parts` starts it.
+"""Runs one part of the analytics benchmark in this process, for `bench.analytics.parts`.
 
 python -m bench.analytics NAME SCALE FOLDER INTO
 """

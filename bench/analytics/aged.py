@@ -1,4 +1,4 @@
-"""The part `age`: the cost of a cycle on a lake of thirty days over that on one of an hour.
+"""The part `age`: cost of a cycle on a thirty-day-old lake relative to an hour-old one.
 
 Two lakes with the same keys and the same new facts. One of them has, besides, the files of thirty
 days in the tables that grow, as upkeep leaves them. And all tables that live have the log entries

@@ -1,4 +1,4 @@
-"""CPU seconds of this process and all its descendants, such as Spark's JVM and its workers."""
+"""Measures CPU seconds used by a process and its descendants, such as Spark's JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of the analytics beside their bars, and the table that shows them all.
+"""Analytics figures, each beside its bar, and the table that shows them all.
 
 Place in the walk: a part of `bench.analytics` measures some, in a process of its own, and hands
 them back as JSON. Invariant: a figure that could not be measured is shown with the reason; it is

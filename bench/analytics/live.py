@@ -1,4 +1,4 @@
-"""A live run under load: measures how long an answered commit takes to gold and to the page.
+"""Measures how long a commit takes to reach gold and the page in a live run under load.
 
 Engine, shipper, pipeline and page run as a user starts them.
 

@@ -1,4 +1,4 @@
-"""A load on a real broker: every queue of every group moves each second, and is timed.
+"""Loads a real broker: moves every queue of every group each second, and times each round.
 
 Place in the walk: the live parts of the analytics; one connection stands for all clients. Each
 second a message goes to every queue and every group reports the next offset of every queue; the
