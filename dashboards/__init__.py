@@ -1,1 +1,1 @@
-"""The web dashboard: pages on lag, topics, alerts, checks, reports and jobs."""
+"""The web dashboard: pages for lag, topics, alerts, checks, reports and jobs."""

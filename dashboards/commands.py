@@ -1,4 +1,4 @@
-"""The command `tidemark dash`: serves the dashboard, or says in one sentence why it cannot."""
+"""`tidemark dash`: serves the dashboard, or explains in one sentence why it cannot."""
 
 from __future__ import annotations
 

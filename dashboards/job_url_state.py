@@ -1,4 +1,4 @@
-"""Parses the URL of a job page into what it shows, and builds such URLs. Pure.
+"""Parses a job page's URL into what the page shows, and builds such URLs. Pure.
 
     /jobs                          ?q= group= state= sort= page= do=add
     /jobs/7          its runs      ?run= before= rstate= do=run|start|pause|edit|copy|remove|kill

@@ -1,4 +1,4 @@
-"""Colours, state words and the frame of figures, for light and dark pages.
+"""Colours, state words and figure frames for light and dark pages.
 
 Categories are Okabe and Ito's colours, lag is Cividis: readers who see colour differently can
 distinguish both. A state is a word and a sign first, a colour last.

@@ -1,1 +1,1 @@
-"""Identifies the sender of a request and decides whether it is answered."""
+"""Identifies who sent a request and decides whether to serve it."""

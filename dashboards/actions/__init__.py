@@ -1,1 +1,1 @@
-"""What pages change: previewed, authorised, done once, and audited."""
+"""Changes made from pages: previewed, authorised, applied once and audited."""

@@ -1,4 +1,4 @@
-"""Changes that pages make: previewed, done once as previewed, audited.
+"""Applies each change from a page once, exactly as previewed, with an audit entry.
 
 Place in the walk: a panel shows the preview of a change → here → the scheduler's service.
 `job_changes` and `admin_changes` say what a change is.

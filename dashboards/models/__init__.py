@@ -1,1 +1,1 @@
-"""Computes what pages show, as pure functions of what was read."""
+"""Computes what pages show, as pure functions of the data read."""

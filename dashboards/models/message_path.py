@@ -1,4 +1,4 @@
-"""Assembles the path of one message from the lake and the cluster: pure functions.
+"""Assembles one message's path from the lake and the cluster. Pure.
 
     stored -> pulled or consumed -> sent back, next try, ... -> dead-lettered
 

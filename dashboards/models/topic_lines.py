@@ -1,4 +1,4 @@
-"""Computes what a topic's page shows from the rows of `topic_data`: pure functions.
+"""Computes what a topic's page shows from `topic_data` rows. Pure.
 
 Invariant: nothing here reads a lake or a clock. What is not known is a value with its reason, and
 no sum hides how many of its parts are unknown.

@@ -1,4 +1,4 @@
-"""Components for alerts, silences and rules: functions from values to components.
+"""Builds page components for alerts, silences and rules from plain values.
 
 Invariant: what others named is text, whatever is in it. A link out of the application is one of the
 web, or no link.

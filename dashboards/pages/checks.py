@@ -1,4 +1,4 @@
-"""The checks page: each check's newest result, the rows that broke it, links to Data Docs.
+"""The checks page: each check's latest result, the rows that broke it, and Data Docs links.
 
 A critical failure stays on the page for as long as verdicts are withheld for it.
 """

@@ -1,4 +1,4 @@
-"""The page of one group: its state in words, lag beside events, queues and risks."""
+"""Page for a single group: its state in words, lag alongside events, queues and risks."""
 
 from __future__ import annotations
 

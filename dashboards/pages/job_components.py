@@ -1,4 +1,4 @@
-"""Components that pages of jobs share, such as states, moments, fields and buttons.
+"""Components that job pages share, such as states, moments, fields and buttons.
 
 Invariant: what people named is text, whatever is in it, and is cut where it is long.
 """

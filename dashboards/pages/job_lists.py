@@ -1,4 +1,4 @@
-"""The lists on the pages of jobs: jobs, executors, users, long actions, and the audit."""
+"""Lists on the job pages: jobs, executors, users, long-running operations and the audit."""
 
 from __future__ import annotations
 

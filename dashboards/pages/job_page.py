@@ -1,4 +1,4 @@
-"""The page of one job: its settings, its schedule, its runs, their logs and its sources.
+"""Page for a single job: its settings, schedule, runs, run logs and sources.
 
 Place in the walk: `jobs` asks who reads it, and draws the components made here. Logs are followed
 through executors, by a few threads of their own, so that those which do not answer hold up no page

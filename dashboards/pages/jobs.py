@@ -1,4 +1,4 @@
-"""The pages of jobs: admits the reader, draws the lists, and handles the panel of a change.
+"""Serves the job pages: admits the reader, draws the lists and handles the change panel.
 
 Lists are drawn from plain data at each tick, when they have changed. Changes go through one
 callback: it shows the preview, then applies it. Strangers get the sign-in.

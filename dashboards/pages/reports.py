@@ -1,4 +1,4 @@
-"""The list of reports: one sentence about each period, the newest first."""
+"""The reports page: one sentence about each period, newest first."""
 
 from __future__ import annotations
 

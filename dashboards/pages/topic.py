@@ -1,4 +1,4 @@
-"""The page of one topic: groups behind, producers' progress, failures, one message's path.
+"""Page for a single topic: lagging groups, producer progress, failures, a message's path.
 
 `pages/trace` draws the last of these.
 """

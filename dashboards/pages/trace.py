@@ -1,4 +1,4 @@
-"""The part of a topic's page that finds one message and shows where it went."""
+"""Section of the topic page that finds a message and shows where it went."""
 
 from __future__ import annotations
 

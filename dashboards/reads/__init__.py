@@ -1,1 +1,1 @@
-"""Reads the lake, the cluster, reports and the database of jobs for pages."""
+"""Reads the lake, the cluster, reports and the job database for pages."""

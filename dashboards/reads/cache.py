@@ -1,4 +1,4 @@
-"""Caches answers within bounds; concurrent requests for a frame share one computation.
+"""Caches query results within bounds; concurrent requests for a frame share one computation.
 
 Invariant: a key names everything its answer depends on (table, version, question), so nothing here
 ever expires; the least recently used goes first when room is needed.

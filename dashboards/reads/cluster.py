@@ -1,4 +1,4 @@
-"""Queries a running cluster for topic permissions, where a message lies, and its trace.
+"""Queries a running cluster for topic permissions, message locations and message traces.
 
 Place in the walk: beside the lake. Invariant: no query is sent unless a name server was named at
 the start. A query ends within ASK_WITHIN_S, its answer is kept for KEEP_S; while a cluster is out

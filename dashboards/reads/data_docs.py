@@ -1,4 +1,4 @@
-"""Finds the files of Data Docs, the pages that Great Expectations writes.
+"""Finds Data Docs files, the pages that Great Expectations generates.
 
 Place in the walk: the checks write them into the lake's folder; the page of checks leads there.
 

@@ -1,4 +1,4 @@
-"""Opens the SQL database of jobs when a page first needs it, and keeps it open.
+"""Opens the SQL job database when a page first needs it, and keeps it open.
 
 The database may be away for a while; after a failure it is tried again.
 

@@ -1,4 +1,4 @@
-"""Queries about one topic: from gold, and from bronze where gold holds nothing.
+"""Queries one topic's data from gold, and from bronze where gold has none.
 
 How far producers came, every step of a failed message and what was handed out again are facts of
 bronze. Invariant: every answer is small: a row a queue, a failed message, or a step. Absent on

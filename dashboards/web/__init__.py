@@ -1,1 +1,1 @@
-"""HTTP: the application, its routes, and the server that runs it."""
+"""The dashboard over HTTP: the application, its routes and the server that runs it."""
