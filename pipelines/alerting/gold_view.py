@@ -1,4 +1,4 @@
-"""Reads one look at gold: the rows that rules use, as of one complete cycle.
+"""Reads one view of gold: the rows that rules use, as of one complete cycle.
 
 Place in the walk: gold, read with delta-rs → `Looked` → `evaluating`.
 

@@ -1,4 +1,4 @@
-"""State machine of an alert: inactive → pending → firing → resolved.
+"""Alert state machine: inactive → pending → firing → resolved.
 
 Place in the walk: outcomes of rules → alerts → grouping.
 

@@ -1,4 +1,4 @@
-"""Objectives of groups: a greatest time lag, for at least a share of the time.
+"""Group objectives: a maximum time lag, to be met for at least a given share of the time.
 
     [default]
     lag = "1m"

@@ -1,4 +1,4 @@
-"""Rows about the present that no mart holds: emitters, pipeline, jobs, what is gone.
+"""Builds present-state rows that no mart holds: emitters, pipeline, jobs and what is gone.
 
 Place in the walk: a `Moment` and rows that somebody has read → tables as `rule_tables` declares
 them. Invariant: pure. A queue that came back is not gone: who hands in ended queues hands in what

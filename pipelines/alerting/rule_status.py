@@ -1,4 +1,4 @@
-"""When each rule was last evaluated, and the result: a row count or an error.
+"""Status of each rule: when it was last evaluated, and its row count or error.
 
 Place in the walk: outcomes of a look → the store, with the step that they led to → page, commands.
 

@@ -1,4 +1,4 @@
-"""Tests of rules from files: rows of gold in, expected alerts out, at given moments.
+"""Rule tests from files: gold rows in, expected alerts out, at given moments.
 
 Place in the walk: documents (TOML that somebody has read) → cases → the same evaluation and life
 cycle as live → what differs. docs/alerting.md shows a file.

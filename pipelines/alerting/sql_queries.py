@@ -1,4 +1,4 @@
-"""Runs the SQL queries of rules in a child process, so that a costly one ends alone.
+"""Runs rules' SQL queries in a child process, so that a costly query fails alone.
 
     python -m pipelines.alerting.sql_queries SECONDS BYTES
 

@@ -1,4 +1,4 @@
-"""One step of alerting: state, a look at gold and a moment in; new state and notices out.
+"""One alerting step: state, a view of gold and a moment in; new state and notices out.
 
 Place in the walk: rules, `Looked` and what the last step left → alerts, groups, notices → the
 store. Invariant: pure: a process that does not know whether its step was stored loads, decides

@@ -1,4 +1,4 @@
-"""Pure encoder for Alertmanager: alerts for its API v2.
+"""Encodes alerts for Alertmanager's API v2. Pure.
 
 An Alertmanager forgets an alert after five minutes unless the alert says until when it holds:
 firing alerts hold for `valid_for_s`, which is longer than the pause between two notices. It knows a

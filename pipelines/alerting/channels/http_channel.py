@@ -1,4 +1,4 @@
-"""Sends requests over HTTP: to a checked address, once, with everything bounded.
+"""Sends each HTTP request once, to a checked address and within fixed limits.
 
 It uses httpx's transport without its client: no redirects, no cookies, no proxies from the
 environment, and no line in a log with the address, which holds secrets.

@@ -1,4 +1,4 @@
-"""Parts of a notice's text that all channels share: a title, lines, links, times.
+"""Builds the notice text that all channels share: title, lines, links and times.
 
 Invariant: what leaves here has no control characters, no lone surrogates and no marks that turn the
 direction of writing; one line is one line. Markup is each channel's own: nothing is escaped here.

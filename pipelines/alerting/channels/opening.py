@@ -1,4 +1,4 @@
-"""Opens the channels of a receivers' file: reads secrets, checks hosts, sends nothing."""
+"""Opens the channels in a receivers file: reads secrets, checks hosts, sends nothing."""
 
 from __future__ import annotations
 

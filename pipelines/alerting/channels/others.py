@@ -1,4 +1,4 @@
-"""Sends to all other services through apprise: a title and a text.
+"""Sends notices to all other services through apprise, as a title and a text.
 
 apprise knows neither that an alert is resolved nor that it was sent before. It looks names up and
 connects by itself; we allow the service by its name, check the host of one that has its own, and

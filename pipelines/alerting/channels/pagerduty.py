@@ -1,4 +1,4 @@
-"""Encodes events for PagerDuty's Events API v2: one incident per group of alerts. Pure.
+"""Encodes events for PagerDuty's Events API v2: one incident per alert group. Pure.
 
 The key of an incident is made of receiver and group, so a second copy of a notice changes nothing,
 and the notice that all is resolved closes the incident.

@@ -1,4 +1,4 @@
-"""The receivers' file: each receiver, its channel, and the hosts that may be contacted.
+"""The receivers file: each receiver, its channel and the hosts that may be contacted.
 
     allow_hosts = ["hooks.slack.com"]
     allow_private_hosts = ["alertmanager.internal"]

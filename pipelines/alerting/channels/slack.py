@@ -1,4 +1,4 @@
-"""Encodes a notice for Slack's incoming webhook: blocks and a fallback text. Pure.
+"""Encodes a notice for a Slack incoming webhook, as blocks and fallback text. Pure.
 
 All that is somebody else's is in objects of type plain_text, where nothing is markup; the fallback
 text is mrkdwn, so it is escaped, and mrkdwn is switched off besides. A message that is sent twice

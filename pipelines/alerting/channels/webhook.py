@@ -1,4 +1,4 @@
-"""Pure encoder for a webhook: Alertmanager's, version 4.
+"""Encodes a notice as an Alertmanager webhook payload, version 4. Pure.
 
 A receiver can recognise a second copy by its Idempotency-Key, which is the notice's id.
 """

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the platform itself: `GET /metrics` of `tidemark alerts run`.
+"""Prometheus metrics about the platform, served by `tidemark alerts run` at `/metrics`.
 
 Place in the walk: beside alerting, on the same gold and the same database; a scrape reads, and
 changes nothing.

@@ -1,4 +1,4 @@
-"""Builds metric families from frames of gold, alerts and notices.
+"""Builds metric families from gold frames, alerts and notices.
 
 Place in the walk: `page` reads, this counts, `exposition` writes. Lag, states and stalls are those
 of gold's last complete cycle; ages are held against the clock of this process.

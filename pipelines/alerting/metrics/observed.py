@@ -1,4 +1,4 @@
-"""Metrics of observed clusters, under the names of rocketmq-exporter and of RocketMQ.
+"""Metrics for observed clusters, under rocketmq-exporter's and RocketMQ's own names.
 
 Place in the walk: gold, as `page` reads it → families, beside ours, so that boards made for these
 names work. Brokers of our own serve both themselves.

@@ -1,4 +1,4 @@
-"""Claims a notice and its receiver for one sender, and settles it with the outcome.
+"""Claims a notice and its receiver for one sender, then settles the notice by its outcome.
 
 Invariant: at most one sender a receiver, for as long as claims last and the clocks of the processes
 agree; within a group the older notice goes first. A claim that is over frees its notice. One who

@@ -1,4 +1,4 @@
-"""Outcomes of sending a notice, and when a failed one is due again.
+"""Notice delivery outcomes, and when a failed notice is due again.
 
 Invariant: pure; the moment and the chance are arguments. A notice that was not delivered is due
 again, later and later, until it is too old; only one that its channel cannot reach makes the whole

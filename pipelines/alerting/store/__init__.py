@@ -1,4 +1,4 @@
-"""SQL store of alerting: alerts, groups, silences, notices, and the cycle it has reached.
+"""Alerting's SQL store: alerts, groups, silences, notices and the cycle reached.
 
 Place in the walk: between deciding and sending: the outbox sends what is stored here, and nothing
 else. Invariant: only the leader stores steps, by a fencing token that each transaction checks.

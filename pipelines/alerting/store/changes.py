@@ -1,4 +1,4 @@
-"""The SQL log of alert changes, in the order they were stored, and their JSON.
+"""SQL log of alert changes, in the order they were stored, and their JSON encoding.
 
 Place in the walk: a step, and what people say, write here in their own transaction; `history`
 appends it to the lake, and says so. Invariant: numbers are given under the lock of one row and
