@@ -1,4 +1,4 @@
-"""`tidemark jobs install`, beside the other commands of the scheduler on jobs.
+"""Adds `tidemark jobs install` to the scheduler's job commands.
 
 The scheduler does not know the platform's own jobs; this room adds the command that installs them.
 Absent on purpose: what the jobs are (`installing`).

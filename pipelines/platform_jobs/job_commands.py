@@ -1,4 +1,4 @@
-"""Builds the `tidemark` command of a platform job from its parameters and the settings.
+"""Builds a platform job's `tidemark` command from its parameters and the settings.
 
 Place in the walk: parameters as written at the job, `NAME=VALUE` with spaces between, and the
 operator's settings, a TOML file named in TIDEMARK_OWN_JOBS → arguments of `tidemark`, which run in

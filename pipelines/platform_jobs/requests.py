@@ -1,4 +1,4 @@
-"""Reports that people request at a page: the job that makes them, and its runs.
+"""Report requests from pages: the job that makes the report, and its requested runs.
 
 Place in the walk: a page → a run of the job `lag-report` by hand, with parameters of its own → the
 handler. Making a report needs Spark, which no page has.

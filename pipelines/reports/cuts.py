@@ -1,4 +1,4 @@
-"""The cut of a report: the cycle of gold it reads, recorded so that it can be repeated.
+"""A report's cut: the gold cycle it reads, recorded so that the report can be repeated.
 
 Place in the walk: `making` takes one and writes it into the report's row; `gathering` reads gold as
 it was known then. Invariant: the same cut has the same numbers, whatever upkeep has dropped since:

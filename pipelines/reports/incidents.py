@@ -1,4 +1,4 @@
-"""Incidents of a period: stalls, duplicates, dead letters, and risks from retention.
+"""Collects a period's incidents: stalls, duplicates, dead letters and retention risks.
 
 Place in the walk: intervals and counts of `gathering` → parts of the numbers.
 

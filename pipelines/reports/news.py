@@ -1,4 +1,4 @@
-"""News of a period against the one before, and the headline of a report.
+"""Finds what is new in a period against the one before, and writes a report's headline.
 
 Invariant: pure.
 """

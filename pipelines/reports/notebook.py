@@ -1,4 +1,4 @@
-"""Functions that the notebook of a lag report calls.
+"""Functions that a lag report's notebook calls.
 
 Place in the walk: papermill → the notebook, which calls `told` with its parameters and shows the
 pieces of the page → `making`, which finds numbers and page.

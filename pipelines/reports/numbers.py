@@ -1,4 +1,4 @@
-"""The numbers of a lag report: values written as JSON and compared with other runs.
+"""A lag report's numbers: values written as JSON and compared with those of other runs.
 
 Place in the walk: `lag_report` makes them; the page, the terminal, the table of reports and
 `comparing` take them from here.
