@@ -1,4 +1,4 @@
-"""The scheduler: a centre plans jobs, executors run them, and the wire is XXL-Job's.
+"""The scheduler: a centre plans jobs and executors run them, over XXL-Job's wire protocol.
 
 Place in the walk: beside the other pipelines; the centre shares alerting's database.
 

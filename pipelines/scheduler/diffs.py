@@ -1,4 +1,4 @@
-"""Diffs a change to a job, a group or a user: old and new of each value that differs.
+"""Diffs a change to a job, group or user: the old and new value of each changed field.
 
 The audit notes it, a preview, a command or a page shows it: all by `diffs`. Long texts (sources
 are up to 4 MiB) stand as their length and digest, so that what is noted is bounded and is JSON

@@ -1,4 +1,4 @@
-"""Settings of a job, parsed and validated before it is stored, under our names or XXL-Job's.
+"""Job settings, parsed and validated before storage, under our names or XXL-Job's.
 
 XXL-Job writes them in two ways, in its tables (`executor_block_strategy`) and in its API
 (`executorBlockStrategy`); their values are the same as ours. Pure.

@@ -1,4 +1,4 @@
-"""The job service for pages: the same rights and changes, with the queries that pages need.
+"""Job service for pages: the same permissions and changes, plus the queries pages need.
 
 Place in the walk: between pages and the store. Whatever is shown of a job, a run or a group is
 allowed here first.

@@ -1,4 +1,4 @@
-"""Refusals of requests about jobs, groups, users and runs, each a sentence, subject first.
+"""Refusals of job, group, user and run requests, each a sentence with its subject first.
 
 Place in the walk: the store and the service raise them, commands print them, pages show them beside
 the field that `key` names. A value that one setting cannot have stays a plain ConfigError, which

@@ -1,4 +1,4 @@
-"""Texts of results: a long one keeps its beginning and its end, a list shows one line.
+"""Result texts: a long one keeps its beginning and end, and a list shows one line of it.
 
 Place in the walk: an executor's process cuts what a handler has raised or said, the wire and the
 store what they are given; `jobs history` shows a line of it.

@@ -1,4 +1,4 @@
-"""Roles and rights: one function decides for commands and pages, and denies by default.
+"""Roles and permissions: one function decides for commands and pages, denying by default.
 
 As in XXL-Job: an administrator may do everything; anybody else sees and changes the jobs of the
 groups that are listed for him, and no groups, tokens or people.

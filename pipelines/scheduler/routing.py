@@ -1,4 +1,4 @@
-"""XXL-Job's ten route strategies: which executor of a group runs a job.
+"""XXL-Job's ten routing strategies, which choose the executor that runs a job.
 
 Place in the walk: a trigger whose time has come, before it is sent. Each strategy gives addresses
 in the order in which they are tried: most name one; fail-over and busy-over name all, and the

@@ -1,4 +1,4 @@
-"""Schedules of jobs: cron, fixed rate, fixed delay or once, and the runs that are due now.
+"""Job schedules (cron, fixed rate, fixed delay or once), and the runs that are due now.
 
 Place in the walk: under the schedule lock, a centre reads the jobs that are due within the window,
 plans each as written here, and stores runs and next times in one transaction.

@@ -1,4 +1,4 @@
-"""Scripts of jobs: their languages and interpreters, and normalised sources. Pure.
+"""Job scripts: their languages, interpreters and normalised sources. Pure.
 
 Place in the walk: every way in (command, page, open API, import) makes a JobSettings, which stores
 what `runnable` gives; an executor writes it to the script's file once more, because another's admin

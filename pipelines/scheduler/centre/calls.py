@@ -1,4 +1,4 @@
-"""The centre's calls to executors with outcomes it can act on, and runs in doubt.
+"""Calls executors, returns outcomes that the centre can act on, and checks runs in doubt.
 
 Place in the walk: `store.results` gives out doubtful runs each ten seconds, their executors are
 asked here, and what was found is stored.

@@ -1,4 +1,4 @@
-"""Requests about one run: kill it, read its log, fetch a failed one's last lines for alerts.
+"""Requests about one run: kill it, read its log, or fetch its last lines after a failure.
 
 Place in the walk: beside the centre, which has no part in it: who asks (commands, pages, alerting)
 reaches the database and the executors.

@@ -1,4 +1,4 @@
-"""The access tokens that a centre exchanges with executors, as the database has them.
+"""Access tokens that a centre exchanges with executors, as stored in the database.
 
 Tokens of groups change while centres run. Each reads them anew every RENEW_S, so that a change
 holds everywhere after that.

@@ -1,1 +1,1 @@
-"""`tidemark scheduler` and `tidemark jobs`: one module per kind of thing that is changed."""
+"""`tidemark scheduler` and `tidemark jobs`: one module per kind of object they change."""

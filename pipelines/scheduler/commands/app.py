@@ -1,4 +1,4 @@
-"""`tidemark scheduler`: runs the centre, lists daily totals and executors.
+"""`tidemark scheduler`: runs the centre, and lists daily totals and executors.
 
 Absent on purpose: work.
 """

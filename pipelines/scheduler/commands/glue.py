@@ -1,4 +1,4 @@
-"""`tidemark jobs glue`: lists, shows, edits and rolls back the sources of a job.
+"""`tidemark jobs glue`: lists, shows, edits and rolls back a job's sources.
 
 Absent on purpose: work.
 """

@@ -1,4 +1,4 @@
-"""`tidemark jobs import`: imports the jobs of an XXL-Job database, from a dump or a server.
+"""`tidemark jobs import`: imports jobs from an XXL-Job database dump or a live server.
 
 Absent on purpose: work.
 """

@@ -1,4 +1,4 @@
-"""Formats the answer of a command that changes jobs: words or JSON, done or previewed.
+"""Formats the result of a job change, done or previewed, as words or JSON.
 
 Absent on purpose: work. `store.jobs` says what was done; on a trial of the database, what would be.
 """

@@ -1,4 +1,4 @@
-"""`tidemark scheduler groups|users|audit`: manages groups and users, shows the audit.
+"""`tidemark scheduler groups|users|audit`: manages groups and users, and shows the audit.
 
 Absent on purpose: work.
 """

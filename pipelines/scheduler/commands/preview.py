@@ -1,4 +1,4 @@
-"""Runs a change of several steps, or rehearses it in a transaction that is undone.
+"""Runs a multi-step change, or rehearses it in a transaction that is rolled back.
 
 The audit entries of a rehearsal are its preview.
 

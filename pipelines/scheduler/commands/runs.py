@@ -1,4 +1,4 @@
-"""`tidemark jobs kill` and `tidemark jobs log`: ends one run, or prints its log.
+"""`tidemark jobs kill` and `tidemark jobs log`: end a run, and print a run's log.
 
 Absent on purpose: work.
 """

@@ -1,4 +1,4 @@
-"""`tidemark jobs workflow`: checks, adds, edits, shows and stops workflows of jobs.
+"""`tidemark jobs workflow`: checks, adds, edits, shows and stops job workflows.
 
 A workflow is a job: `jobs list`, `start`, `pause`, `run`, `history`, `next`, `glue`, `remove` are
 for it too. Absent on purpose: work.

@@ -1,4 +1,4 @@
-"""The executor: runs handlers when a centre asks, and reports how they ended.
+"""The executor: runs handlers at a centre's request and reports their outcomes.
 
 A module with handlers needs no more than this:
 

@@ -1,4 +1,4 @@
-"""The child process that runs the handlers of one job, one run after the other.
+"""Child process that runs one job's handlers, one run after another.
 
 It runs until it is asked to end.
 

@@ -1,4 +1,4 @@
-"""`tidemark executor`: runs the handlers of one module when a centre asks.
+"""`tidemark executor`: runs one module's handlers at a centre's request.
 
 Absent on purpose: work.
 """

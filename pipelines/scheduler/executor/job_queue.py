@@ -1,4 +1,4 @@
-"""Queue of one job on one executor: the run at work, those that wait, their ends. Pure.
+"""Queue for one job on one executor: the active run, waiting runs and results. Pure.
 
              offer                   the one before has ended
     (centre) ──────▶ waiting ──────────────────────────────▶ at work ──▶ ended: one result

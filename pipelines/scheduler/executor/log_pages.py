@@ -1,4 +1,4 @@
-"""Pages of a log, from a given line on. Pure: chunks of the file in, a page out.
+"""Cuts a page from a log, starting at a given line. Pure: file chunks in, a page out.
 
 A line that has no end yet is left for the next page while its run is at work, so that a reader who
 goes on after the last line that he has sees each line once and whole.

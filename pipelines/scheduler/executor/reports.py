@@ -1,4 +1,4 @@
-"""Results on their way to an admin: retried until one accepts them. Pure.
+"""Results bound for an admin, retried until one accepts them. Pure.
 
 `run_files` stores them.
 

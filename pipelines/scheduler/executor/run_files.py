@@ -1,4 +1,4 @@
-"""Files of an executor: one per run in hand, and the book of runs that it has accepted.
+"""Executor files: one per run in hand, and the book of accepted runs.
 
     runs/<logDateTime>-<logId>.json    {"state": "ACCEPTED" | "STARTED" | "FINISHED", …}
     taken    since <ms> boot <id>

@@ -1,4 +1,4 @@
-"""Imports an XXL-Job database: reads a dump or a server, plans, then stores.
+"""Imports an XXL-Job database: reads a dump or a server, plans the import, then stores it.
 
 Invariant: nothing is taken over in silence: what is not, or is read differently, has its reason.
 """

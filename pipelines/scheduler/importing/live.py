@@ -1,4 +1,4 @@
-"""Reads tables of a running MySQL or MariaDB in one consistent snapshot.
+"""Reads tables from a running MySQL or MariaDB server in one consistent snapshot.
 
 Nothing is written there: the transaction is READ ONLY. Values come as the texts that a dump has.
 """

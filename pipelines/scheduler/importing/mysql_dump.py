@@ -1,4 +1,4 @@
-"""Reads rows of tables from the text that mysqldump writes. Pure.
+"""Reads table rows from mysqldump output. Pure.
 
 CREATE TABLE (order of columns), INSERT and REPLACE (rows) are read and all else is passed over.
 Strings are read as MySQL writes them (backslash escapes, `''` for a quote), hex values (`0x…`,

@@ -1,4 +1,4 @@
-"""Maps an XXL-Job database to our values, with a reason for all that is left out. Pure.
+"""Maps an XXL-Job database to our values, with a reason for everything left out. Pure.
 
 Versions 2.2 to 3.5 differ in a few names of columns: both are read. Numbers of groups and jobs are
 theirs until they are stored: `take_over` gives ours.

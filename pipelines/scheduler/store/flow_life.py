@@ -1,4 +1,4 @@
-"""Begins runs of workflows when they are due, and stops them by hand.
+"""Begins workflow runs when they are due, and stops them on request.
 
 Place in the walk: `sending` comes here with a run whose job is a workflow, instead of sending it.
 

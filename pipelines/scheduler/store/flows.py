@@ -1,4 +1,4 @@
-"""What jobs begin (children, steps of workflows), and how far workflow runs have come.
+"""Finds what a job begins (children, workflow steps) and how far workflow runs have come.
 
 Place in the walk: below `jobs` and `run_rows`, which begin steps, end runs and look for cycles of
 jobs (`trigger_cycles`) by what is said here. What cannot be read begins nothing.

@@ -1,4 +1,4 @@
-"""Versions of a job's source: one per change, the last thirty of them, as in XXL-Job.
+"""Job source versions: one per change, up to the last thirty, as in XXL-Job.
 
 Invariant: the newest version is what the job has. Going back to an old one is a change like any
 other: it becomes the newest.

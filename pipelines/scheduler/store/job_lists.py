@@ -1,4 +1,4 @@
-"""Queries of jobs and runs for pages: filtered, sorted and cut by the database.
+"""Job and run queries for pages: filtered, sorted and limited by the database.
 
 Invariant: each question is bounded, with a hundred thousand jobs and a million runs of one: by the
 rows of one page, by RUNS_LOOKED_AT of a job, or by one pass over the jobs' short columns. Absent on

@@ -1,4 +1,4 @@
-"""Stores users, their rights and password hashes; each change is in the audit.
+"""Stores users, their permissions and password hashes; each change is audited.
 
 Invariant: once there is an administrator, there is always one: the last cannot be removed.
 """

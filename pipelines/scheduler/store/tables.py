@@ -1,4 +1,4 @@
-"""Table definitions of the scheduler.
+"""The scheduler's SQL table definitions.
 
 Moments are ms since 1970 UTC, by the centres' clocks.
 

@@ -1,4 +1,4 @@
-"""The wire between a centre and its executors, as in XXL-Job: HTTP POST of JSON.
+"""Wire protocol between a centre and its executors, as in XXL-Job: JSON over HTTP POST.
 
 Centre to executor: beat, idleBeat, run, kill, log. Executor to centre: registry, registryRemove,
 callback. `messages` has what is said, `fields` how JSON is read, `tokens` and `addresses` who may

@@ -1,4 +1,4 @@
-"""HTTP client of the wire: kept-alive connections, and the calls of centre and executor.
+"""HTTP client for the wire: keep-alive connections for centre and executor calls.
 
 No redirects, no cookies, no proxies from the environment. A call goes once; who calls decides
 whether it goes again, by the error:
