@@ -1,1 +1,1 @@
-"""Demo: a cluster on one machine, scheduled incidents, a verdict computed from gold alone."""
+"""Demo: plays scheduled incidents on a local cluster and judges them from gold alone."""

@@ -1,4 +1,4 @@
-"""Writes the accounts of a demo with access control, in files only their owner may read.
+"""Writes account files for a demo with access control, readable only by their owner.
 
 Place in the walk: written before the curtain rises. Name server and broker get the access file,
 each client the file with its own account; `tidemark admin --credentials .../admin.toml` is how a

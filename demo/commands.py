@@ -1,4 +1,4 @@
-"""The command `tidemark demo`: plays a cluster with incidents and shows what gold finds."""
+"""The `tidemark demo` command: plays incidents on a cluster and shows what gold finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of demo clusters: each has its cast and the evidence gold must show for incidents.
+"""Demo cluster kinds, each with its cast and the evidence gold must show for incidents.
 
 Place in the walk: the command chooses one; the stage takes what it says and does not know which.
 """

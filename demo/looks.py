@@ -1,4 +1,4 @@
-"""Finds each incident in gold when our own broker reports the facts: one look each.
+"""Checks gold for each incident when our own broker reports the facts.
 
 Place in the walk: `verdict` has a look for each incident of the play. Pure: gold in, the evidence
 as a sentence out, or nothing.

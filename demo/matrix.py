@@ -1,4 +1,4 @@
-"""The command `make demo-matrix`: plays three seeds, then leaves each incident out once.
+"""The `make demo-matrix` command: plays three seeds, then leaves out each incident in turn.
 
 Exit code 0 only when gold found every incident that was played, and no other, in every run.
 

@@ -1,4 +1,4 @@
-"""Starts the processes of the demo in groups of their own, logs their output, stops them.
+"""Starts the demo's processes in their own groups, logs their output and stops them.
 
 Invariant: `stop_all` leaves no process behind: SIGTERM first, SIGKILL to the whole process group
 when one does not end. That holds only where no signal handler raises: an exception between the

@@ -1,4 +1,4 @@
-"""The producer of the demo: steady traffic on every topic, and special messages on order.
+"""Demo producer: sends steady traffic to every topic, and special messages on demand.
 
     python -m demo.producer NAMESRV [--credentials FILE] [--admin-credentials FILE]
 

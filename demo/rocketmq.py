@@ -1,4 +1,4 @@
-"""Finds the jars and the Java of a real Apache RocketMQ, and builds its command lines.
+"""Locates the jars and Java of a real Apache RocketMQ, and builds its command lines.
 
 These are the command lines of its name server, its broker and programs on its client library.
 

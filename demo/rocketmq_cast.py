@@ -1,4 +1,4 @@
-"""The cast of a demo on a real Apache RocketMQ: its two JVMs, Java clients and an observer.
+"""Cast for a demo on a real Apache RocketMQ: its two JVMs, Java clients and an observer.
 
 Settings are as short as in the demo on our engine; the observer polls every two seconds.
 """

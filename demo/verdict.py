@@ -1,4 +1,4 @@
-"""Computes the verdict from gold: a row per group, a line per incident, success or not.
+"""Computes the verdict from gold: a row per group, a line per incident, and overall success.
 
 Place in the walk: last. `read_gold` is the only part that touches the lake; `judge` is a pure
 function from rows and the plan to a verdict.

@@ -1,4 +1,4 @@
-"""The command `tidemark experiment kills`: its options and exit codes."""
+"""The `tidemark experiment kills` command: its options and exit codes."""
 
 from __future__ import annotations
 

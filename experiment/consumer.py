@@ -1,4 +1,4 @@
-"""A consumer host of the experiment: one member of every group, each with its listener.
+"""An experiment's consumer host: one member of every group, each with its own listener.
 
     python -m experiment.consumer NAMESRV HOST LEDGERS LISTENER...
 

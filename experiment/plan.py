@@ -1,4 +1,4 @@
-"""Plans an experiment from a seed: whom each kill hits, when, and what restarts. Pure.
+"""Plans an experiment from a seed: what each kill hits and when, and what restarts. Pure.
 
 Place in the walk: before anything starts; the stage plays the plan, the score names its kills.
 

@@ -1,4 +1,4 @@
-"""The producer of the experiment: steady traffic to every queue of every topic.
+"""The experiment's producer: sends steady traffic to every queue of every topic.
 
     python -m experiment.producer NAMESRV LISTENER...
 

@@ -1,4 +1,4 @@
-"""Scores kills against what the lake predicted: a row per kill and queue, a verdict. Pure.
+"""Scores kills against the lake's predictions: a row per kill and queue, a verdict. Pure.
 
 Place in the walk: last. Two witnesses meet: the consumers' ledgers say what was delivered twice,
 gold's duplicate_risk_windows say what was predicted, and when.

@@ -1,4 +1,4 @@
-"""Sets up a fresh machine with everything `make` needs, on the standard library alone.
+"""Sets up a fresh machine with everything `make` needs, using only the standard library.
 
 Runs with plain Python 3.11 or later, because no third-party package is there yet. Each module
 answers one question (is the environment there? a JDK? the jars? a browser?) and brings what is

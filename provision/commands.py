@@ -1,4 +1,4 @@
-"""The command `tidemark setup`: brings or checks what Spark needs beside Python packages.
+"""The `tidemark setup` command: installs or checks what Spark needs besides Python packages.
 
 Place in the walk: a person may run it once; if not, whatever starts Spark first calls
 `bring_spark`. `make` does the same for a working copy, with what tests need (`__main__`).

@@ -1,4 +1,4 @@
-"""Makes the locked virtual environment `.venv` from uv.lock with uv.
+"""Creates the locked virtual environment `.venv` from uv.lock with uv.
 
 uv is taken from PATH when it is new enough, else installed into a small environment of its own
 below `.cache`.

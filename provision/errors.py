@@ -1,4 +1,4 @@
-"""The one error of the set-up: a sentence for the person at the terminal."""
+"""The set-up's only error: a sentence for the person at the terminal."""
 
 from __future__ import annotations
 

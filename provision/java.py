@@ -1,4 +1,4 @@
-"""Finds the JDK for Spark and the interop tests, else installs one with apt as root.
+"""Finds a JDK for Spark and the interop tests, or else installs one with apt as root.
 
 Without root it says what to install.
 

@@ -1,4 +1,4 @@
-"""Folders of the set-up: inside a working copy, or in the user's cache for a package.
+"""Set-up folders: inside a working copy, or in the user's cache for an installed package.
 
 Those of a working copy are ignored by git. All of it is safe to delete.
 """

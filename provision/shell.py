@@ -1,4 +1,4 @@
-"""Runs one outside command: quiet on success, its last lines in the error on failure."""
+"""Runs one external command: quiet on success, with its last lines in the error on failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings what Spark needs beside Python packages: a Java and the two Delta jars.
+"""Provides what Spark needs besides Python packages: Java and the two Delta jars.
 
 Place in the walk: `make` brings them into a working copy and `tidemark setup` for an installed
 package; whatever starts Spark asks `ensure` first, so nobody has to know of either.
