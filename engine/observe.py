@@ -1,4 +1,4 @@
-"""The command `tidemark observe`: watches a cluster from outside by its admin protocol.
+"""The `tidemark observe` command: watches a cluster from outside by its admin protocol.
 
 Place in the walk: around `engine.observer`; a shipper runs for each broker that is watched.
 

@@ -1,4 +1,4 @@
-"""The admin client: one `Admin` with a part for each noun, for queries and changes.
+"""The admin client: one `Admin` object, divided by noun, for cluster queries and changes.
 
 Works on our engine and on an Apache RocketMQ alike. What lives on several brokers is requested from
 each and joined.

@@ -1,4 +1,4 @@
-"""Offset administration: reads queue offsets, reads and moves consume offsets of groups."""
+"""Offset administration: reads queue offsets, and reads and moves groups' consume offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends the admin client's requests to one broker, a name server or all masters of a topic.
+"""Sends admin-client requests to one broker, a name server or all of a topic's masters.
 
 Each part of `Admin` holds the same one: one connection, and what it knows of routes.
 """

@@ -1,4 +1,4 @@
-"""Changes the number of a topic's queues without losing sight of a message.
+"""Changes a topic's queue count in an order that keeps every message readable.
 
 Place in the walk: beside it; an order to brokers, in the order that keeps every message readable.
 

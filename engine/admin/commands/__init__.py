@@ -1,4 +1,4 @@
-"""The commands `tidemark admin ...`: queries and changes on a cluster, ours or Apache's."""
+"""The `tidemark admin` commands: query and change a cluster, ours or Apache's."""
 
 from engine.admin.commands.command_tree import app
 

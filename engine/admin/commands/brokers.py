@@ -1,4 +1,4 @@
-"""`tidemark admin cluster ...` and `admin broker ...`: brokers, their state and settings."""
+"""`tidemark admin cluster ...` and `admin broker ...`: broker state and settings."""
 
 from __future__ import annotations
 

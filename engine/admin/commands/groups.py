@@ -1,4 +1,4 @@
-"""`tidemark admin group ...`: settings, progress and members of consumer groups."""
+"""`tidemark admin group ...`: consumer-group settings, progress and members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemark admin topic load | group load | cluster export`: whole lists, as JSON files.
+"""`tidemark admin topic load | group load | cluster export`: bulk transfer as JSON files.
 
 `load` reads a list as `mqadmin updateTopicList` and `updateSubGroupList` do; a broker takes all of
 it or nothing: `[{"topicName": "orders", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}]`,

@@ -1,4 +1,4 @@
-"""`tidemark admin message ...`: reads messages by id, key, time or offset; sends and traces."""
+"""`tidemark admin message ...`: sends, traces and finds messages by id, key, time or offset."""
 
 from __future__ import annotations
 

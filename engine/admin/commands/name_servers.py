@@ -1,4 +1,4 @@
-"""`tidemark admin namesrv ...`: settings of name servers and the values they keep."""
+"""`tidemark admin namesrv ...`: name-server settings and key-value entries."""
 
 from __future__ import annotations
 

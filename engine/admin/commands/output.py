@@ -1,4 +1,4 @@
-"""Formats answers of admin commands as readable tables or as JSON. Pure.
+"""Formats admin-command results as readable tables or as JSON. Pure.
 
 A table is a list of rows with the same columns. Unknown is an empty cell, null in JSON.
 """

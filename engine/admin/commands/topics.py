@@ -1,4 +1,4 @@
-"""`tidemark admin topic ...`: lists, shows, creates, changes, deletes topics and queues.
+"""`tidemark admin topic ...`: inspects, creates, changes and deletes topics and queues.
 
 Of queues: what a consume queue says of its messages, who would read which queues, and the order
 setting that name servers keep of the topic.
