@@ -1,1 +1,1 @@
-"""Consumer and producer groups: their members, settings, queue locks and questions."""
+"""Consumer and producer groups: members, settings, queue locks and open requests."""

@@ -1,4 +1,4 @@
-"""Consumer groups: their members, their subscriptions and each change of either.
+"""Consumer groups: tracks their members and subscriptions, and every change to either.
 
 Place in the walk: heartbeats enter here; rebalancing clients read the member list, pulls find their
 subscription, and the members that stay are notified of departures (rows B1 and B2).

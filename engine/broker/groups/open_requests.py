@@ -1,4 +1,4 @@
-"""Open requests of request-reply, so that a reply reaches only its requester.
+"""Tracks open request-reply requests so that a reply reaches only its requester.
 
 It has to come from somebody who could read the question.
 

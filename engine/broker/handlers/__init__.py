@@ -1,1 +1,1 @@
-"""Request handlers of a broker, one module per kind of request."""
+"""Broker request handlers, one module per kind of request."""

@@ -1,4 +1,4 @@
-"""Client requests of tools: who is connected, and what members answer when they are asked.
+"""Handles tool requests about clients: lists connections and relays questions to members.
 
 Place in the walk: beside it. A question about a consumer's inside is forwarded to that consumer and
 answered with its own words.

@@ -1,4 +1,4 @@
-"""Store requests of tools: queue entries, message times, cleaning and replica status.
+"""Handles tool requests about the store: queue entries, times, cleaning and replica status.
 
 Place in the walk: beside it.
 

@@ -1,4 +1,4 @@
-"""Client requests: heartbeats within their limits, farewells and member lists.
+"""Handles client heartbeats (within limits), unregistrations and member-list requests.
 
 Place in the walk: a client's heartbeat makes its connection known under its client id and its
 groups known to the broker; `groups/membership` does everything that follows from a change. The

@@ -1,4 +1,4 @@
-"""Lock requests: an orderly consumer holds its queues while it consumes them.
+"""Handles lock requests from orderly consumers, which hold queues while consuming them.
 
 Place in the walk: before the first pull of an orderly consumer, and again each 20 s. Absent on
 purpose: how long a lock is held (groups/queue_locks).

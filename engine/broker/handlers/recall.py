@@ -1,4 +1,4 @@
-"""Handler of recalls: a message that waits for its time is cancelled.
+"""Handles recalls, which cancel messages still waiting for their delivery time.
 
 Place in the walk: the answer to a send that waits has a handle; who sends it back here has the
 message cancelled, by a record that waits for the same second as the message. The first of the two

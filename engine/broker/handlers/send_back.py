@@ -1,4 +1,4 @@
-"""Send-backs (CONSUMER_SEND_MSG_BACK): a consumer failed on a message and returns it.
+"""Handles send-backs (CONSUMER_SEND_MSG_BACK) of messages that consumers failed to process.
 
 Place in the walk: the message is read from the log by its physical offset, and put again: into its
 delay level on the way to %RETRY%group, or into %DLQ%group when it has been tried often enough

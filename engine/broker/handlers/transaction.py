@@ -1,4 +1,4 @@
-"""END_TRANSACTION requests: commits and rollbacks, and recovery of those given up.
+"""Handles END_TRANSACTION commits and rollbacks, and resumes abandoned transactions.
 
 An end comes from the producer itself or as its answer to a check.
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a broker: metric families, text format and HTTP port."""
+"""Broker metrics for Prometheus: metric families, text format and HTTP port."""
 
 from engine.broker.metrics.families import BrokerMetrics
 from engine.broker.metrics.port import MetricsPort

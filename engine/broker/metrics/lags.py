@@ -1,4 +1,4 @@
-"""Computes every group's lag in every topic for one scrape, summed over the broker's queues.
+"""Computes each group's lag per topic for one scrape, summed over all of a broker's queues.
 
 Invariant: a queue of which the group has no consume offset counts nowhere: its lag is unknown, not
 zero. Messages in queues that nobody may read any more are counted apart, and those of a topic that

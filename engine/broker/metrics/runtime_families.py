@@ -1,4 +1,4 @@
-"""The broker's runtime info as rocketmq-exporter's gauges, and RocketMQ's request latencies.
+"""Broker runtime info as rocketmq-exporter's gauges, and RocketMQ's request latencies.
 
 Place in the walk: behind `families` and `exporter_families`, once a scrape.
 

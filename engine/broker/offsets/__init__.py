@@ -1,1 +1,1 @@
-"""What groups have committed and pulled on each queue."""
+"""Offsets that groups have committed and pulled on each queue."""

@@ -1,4 +1,4 @@
-"""Consume offsets of all groups by queue (RocketMQ's offset table).
+"""All groups' consume offsets by queue (RocketMQ's offset table).
 
 Place in the walk: `handlers/offset` and the piggyback of `handlers/pull` commit here, rebalancing
 clients ask here, and the broker persists the table each 5 s (row A4).

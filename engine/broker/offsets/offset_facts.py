@@ -1,4 +1,4 @@
-"""Emits a row whenever a consume offset is reported or set, now and then when it is refused.
+"""Emits a row for each consume offset reported or set, and rate-limited rows for refusals.
 
 Place in the walk: beside it; commits, resets, new lives, transactions and the audit at boot report
 here what they did (table consume_offsets).
