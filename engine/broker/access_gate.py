@@ -1,4 +1,4 @@
-"""The broker's gate: resolves the account and the topic that a request is judged by.
+"""The broker's gate: resolves the account and topic by which each request is judged.
 
 Accounts come from the broker's configuration, topics of stored messages from its store.
 

@@ -1,4 +1,4 @@
-"""Collects the codes that handlers say they serve, and gives each handler what it uses.
+"""Maps request codes to the handlers that declare them, and supplies their dependencies.
 
 A code is added in `handlers/`, in the class of its subject.
 

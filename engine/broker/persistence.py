@@ -1,4 +1,4 @@
-"""The broker's tables on disk: topics, groups' settings and selectors, consume offsets.
+"""Loads and saves the broker's tables: topics, group settings, selectors, consume offsets.
 
 Place in the walk: loaded before the port opens; offsets are written on a timer and at shutdown,
 topics and groups soon after they changed.

@@ -1,4 +1,4 @@
-"""The tables of one broker, and the doors that its services share.
+"""One broker's tables, and the doors to the outside that its services share.
 
 Place in the walk: made first, when the store is open. `services` and `handler_table` hand each of
 these to whoever names it; nobody else is given the whole.

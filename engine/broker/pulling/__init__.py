@@ -1,1 +1,1 @@
-"""Pulls that wait, what wakes them, and which messages they select."""
+"""Pulls: how they wait, what wakes them, and which messages they select."""

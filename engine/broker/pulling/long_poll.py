@@ -1,4 +1,4 @@
-"""Holds pulls that reached the end of their queue, and wakes and answers them in steps.
+"""Holds pulls that reach the end of their queue, then wakes and answers them in batches.
 
 Place in the walk: `handlers/pull` parks a pull that found nothing. Dispatch signals arrivals, a
 second passes, the accounts change or the broker stops: then the pull leaves the hold table and is

@@ -1,4 +1,4 @@
-"""Checks pulls in RocketMQ's order, and from where each reads or has to go elsewhere.
+"""Checks pulls in RocketMQ's order, and decides where each one reads or is redirected.
 
 Place in the walk: every pull passes here first, and one that was held once more before its answer:
 accounts, topic and group may have changed meanwhile. A reset moves a reader, and so does an offset

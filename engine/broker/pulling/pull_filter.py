@@ -1,4 +1,4 @@
-"""The filter of a pull: one test on the consume queue's unit, one on the message.
+"""Pull filter: one test on the consume-queue unit, and one on the message.
 
 Place in the walk: `handlers/pull` makes one for each pull; the store asks it, and so do held pulls
 when a message arrives. By tags the unit is tested (hash or bits), and the client tests the tags

@@ -1,1 +1,1 @@
-"""Removes topics, groups, queues and offsets, in bounded steps."""
+"""Removes topics, groups, queues and offsets in bounded steps."""

@@ -1,4 +1,4 @@
-"""Deletes a topic, a group with its offsets, or a group's offsets on one topic, in steps.
+"""Deletes topics, groups with their offsets, or group offsets on a topic, in bounded steps.
 
 Place in the walk: beside it, behind the handlers of tools. What a hundred thousand groups have of a
 topic takes a third of a second to forget, and the loop has its other work meanwhile.

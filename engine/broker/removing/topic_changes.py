@@ -1,4 +1,4 @@
-"""Applies changes of topics that administrators ask for; fewer queues strand nothing.
+"""Applies requested topic changes; removing queues strands no message unless forced.
 
 Place in the walk: behind `handlers/admin_topics`; a changed number of queues makes the groups that
 read the topic rebalance.

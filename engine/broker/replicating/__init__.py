@@ -1,1 +1,1 @@
-"""What a broker does as a master with slaves, or as a slave."""
+"""The broker's side of replication, as a master with slaves or as a slave."""

@@ -1,4 +1,4 @@
-"""The replication of one broker: its HA port as a master, its copying as a slave.
+"""Runs a broker's replication: serves its HA port as a master, copies the log as a slave.
 
 Place in the walk: `broker` starts and stops it. A SYNC_MASTER's puts wait for what its slaves
 acknowledge, as one of the conditions of `sending/safety`.

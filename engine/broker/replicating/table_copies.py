@@ -1,4 +1,4 @@
-"""A slave's copies of its master's tables: topics, groups, consume offsets, delay cursors.
+"""Copies a master's tables to a slave: topics, groups, consume offsets and delay cursors.
 
 Place in the walk: beside the log that `engine.replication` copies. What is in the log needs no copy
 here; these tables are not in it.

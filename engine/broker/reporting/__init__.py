@@ -1,1 +1,1 @@
-"""The facts that a broker emits about itself: marks, client windows, losses."""
+"""Facts that a broker emits about itself: watermarks, client windows and losses."""

@@ -1,4 +1,4 @@
-"""Finds the topics that groups have left, from the heartbeats of their members.
+"""Detects topics that groups have left, from their members' heartbeats.
 
 Place in the walk: beside `watermarks`, which reports no marks of a topic that a group has left. The
 rule is the one that an observer of a broker uses as well (`engine/protocol/left_topics`); a broker

@@ -1,4 +1,4 @@
-"""Reads the marks of queues, and of groups on them, at one instant.
+"""Reads the watermarks of queues, and of groups on them, at a single instant.
 
 Place in the walk: `watermarks` asks here for what it emits.
 

@@ -1,4 +1,4 @@
-"""Reports messages that go unread, and dead letters and retries that go too early.
+"""Reports messages that expire unread, and dead letters and retries that expire too early.
 
 Place in the walk: around a round of `store/upkeep/retention`, which never asks who consumed what.
 Dead letters and retries are read just before their file goes; groups are compared afterwards, and

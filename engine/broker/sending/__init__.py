@@ -1,1 +1,1 @@
-"""Where a message is put, when it is safe, and whether it was stored before."""
+"""Determines where a message is put, when it is safe, and whether it was stored before."""

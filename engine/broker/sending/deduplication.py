@@ -1,4 +1,4 @@
-"""Recognises resends on topics with deduplication, by the id their producer gave.
+"""Recognises resends on deduplicated topics by the ids that their producers assigned.
 
 Place in the walk: `handlers/send` asks before it puts. A producer that heard no answer sends the
 same message again, with the same UNIQ_KEY: here is what the first copy was answered.

@@ -1,4 +1,4 @@
-"""Puts a send into the store, only once per message on topics with deduplication.
+"""Puts sent messages into the store, each only once on topics with deduplication.
 
 Place in the walk: between the checks of `handlers/send` and `message_store.put`.
 

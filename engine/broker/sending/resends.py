@@ -1,4 +1,4 @@
-"""Detects messages that are stored twice because a producer sent them again.
+"""Detects messages that are stored twice because their producer sent them again.
 
 A producer does so when it got no answer; groups that are handed the second copy get a fact.
 

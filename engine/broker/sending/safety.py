@@ -1,4 +1,4 @@
-"""Composes one answer to "when is a put safe?" of flush, replicas and majority.
+"""Decides when a put is safe by combining flush, replica and majority conditions.
 
 Place in the walk: between the put and its answer; `durability` asks with the end of the record.
 

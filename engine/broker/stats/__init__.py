@@ -1,1 +1,1 @@
-"""Counts, rates and latencies of a running broker."""
+"""Counts, rates and latencies for a running broker."""

@@ -1,4 +1,4 @@
-"""Pull and consume rates that group members last reported, by topic.
+"""Pull and consume rates last reported by group members, by topic.
 
 Place in the walk: beside it; each answer to the question what a member holds (client_windows)
 replaces what it reported before, a question without an answer removes it, and the port for metrics

@@ -1,1 +1,1 @@
-"""The topics of a broker and their attributes."""
+"""A broker's topics and their attributes."""

@@ -1,4 +1,4 @@
-"""Builds the log records of a transaction in RocketMQ 5.5's forms. Pure.
+"""Builds a transaction's log records in RocketMQ 5.5's formats. Pure.
 
 Place in the walk: made here, put by `half_queue`.
 

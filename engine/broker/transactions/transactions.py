@@ -1,4 +1,4 @@
-"""Open transactions: half messages nobody has ended, and how far all are settled.
+"""Tracks open transactions, and the half-queue offset below which all are settled.
 
 Place in the walk: a half message waits in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, until its producer
 commits it or rolls it back; what is ended is written down in op messages, lists of half queue
