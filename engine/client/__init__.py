@@ -1,4 +1,4 @@
-"""Client of a RocketMQ cluster, ours or Apache's: producers and consumers."""
+"""Client for a RocketMQ cluster, ours or Apache's: producers and consumers."""
 
 from engine.client.config import (
     ClientConfig,

@@ -1,4 +1,4 @@
-"""The earlier name of `engine.client.outbox.sending`, for jobs that users wrote; it warns."""
+"""Deprecated alias of `engine.client.outbox.sending` for users' jobs; warns on import."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""SQL dialects and the connection interface of client parts that write to a user's database.
+"""SQL dialects and the connection interface for client parts that write to user databases.
 
 Absent on purpose: drivers and connections. The user opens them and passes them in, so that nothing
 is imported that is not used.

@@ -1,1 +1,1 @@
-"""The connection to a cluster: its routes, heartbeats, credentials and background tasks."""
+"""The connection to a cluster: routes, heartbeats, credentials and background tasks."""

@@ -1,4 +1,4 @@
-"""Background tasks of one client, each with an owner that sees it end, and where they stand.
+"""Owns a client's background tasks until they end, and reports where each one stands.
 
 A task group would stop every loop of the client when one pull fails in an unforeseen way. Here such
 a failure is logged, the others go on, and `close` ends what is left. A broker asks a consumer whose

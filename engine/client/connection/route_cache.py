@@ -1,4 +1,4 @@
-"""Routes of topics as name servers return them, cached and refreshed.
+"""Caches topic routes as name servers return them, and refreshes them.
 
 Place in the walk: before the first step.
 

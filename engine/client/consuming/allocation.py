@@ -1,4 +1,4 @@
-"""RocketMQ's six strategies by which members of a group share a topic's queues.
+"""RocketMQ's six strategies for sharing a topic's queues among a group's members.
 
 Place in the walk: the rebalance step.
 

@@ -1,4 +1,4 @@
-"""Gives pulled messages to the listener, many at once and in no order.
+"""Passes pulled messages to the listener, many at once and in no particular order.
 
 Place in the walk: between process queue and listener.
 

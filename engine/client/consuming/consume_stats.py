@@ -1,4 +1,4 @@
-"""Pull and consume rates of a member by topic, as RocketMQ's tools and exporters show them.
+"""A member's pull and consume rates by topic, as RocketMQ's tools and exporters show them.
 
 They are those of the last minute. Beside them stand how long listener calls take, and for how long
 and why pulls rested.

@@ -1,4 +1,4 @@
-"""Delays the first pull of a newly assigned queue until the rebalance has settled.
+"""Delays a newly assigned queue's first pull until the rebalance has settled.
 
 Place in the walk: between rebalance and the long-poll step.
 

@@ -1,4 +1,4 @@
-"""Common to all kinds of consumers: a group member with an offset store and some queues.
+"""Common to all consumer kinds: a group member with an offset store and some queues.
 
 Place in the walk: beside the second half.
 

@@ -1,4 +1,4 @@
-"""Guards that do the work for a message once although the message may arrive again.
+"""Guards against repeating a message's work when the message arrives again.
 
 Place in the walk: the listener step.
 

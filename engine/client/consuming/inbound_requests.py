@@ -1,4 +1,4 @@
-"""Serves the requests of brokers to a consumer: rebalance, running info, reset, consume.
+"""Serves brokers' requests to a consumer: rebalance, running info, reset and consume.
 
 Place in the walk: the other direction of the wire. The running info (codes 307 and 221) has
 RocketMQ's form, so that its own tools read it; each queue's entry carries more keys, which make a

@@ -1,4 +1,4 @@
-"""The lite pull consumer: pulls ahead in the background, returns messages when polled.
+"""The lite pull consumer: pulls ahead in the background and returns messages when polled.
 
 Place in the walk: another second half.
 

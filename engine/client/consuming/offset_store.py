@@ -1,4 +1,4 @@
-"""The offset store of a consumer: one consume offset per queue, in memory first.
+"""A consumer's offset store: one consume offset per queue, updated in memory first.
 
 Place in the walk: after the listener.
 

@@ -1,4 +1,4 @@
-"""Gives each queue's messages to the listener strictly in order.
+"""Passes each queue's messages to the listener strictly in order.
 
 Place in the walk: between process queue and listener.
 

@@ -1,4 +1,4 @@
-"""Schedules the pull requests of one client: the next to send and those that rest.
+"""Schedules one client's pull requests, both those due now and those resting until later.
 
 Place in the walk: the long-poll step; RocketMQ's PullMessageService.
 

@@ -1,4 +1,4 @@
-"""Pulls messages of all assigned queues, one pull at a time per queue.
+"""Pulls messages from all assigned queues, one pull at a time per queue.
 
 Place in the walk: the long-poll step.
 

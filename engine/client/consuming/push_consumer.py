@@ -1,4 +1,4 @@
-"""The push consumer: assembles the consuming parts, starts them and stops them.
+"""The push consumer: assembles, starts and stops its consuming parts.
 
 Place in the walk: the second half.
 

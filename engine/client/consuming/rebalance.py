@@ -1,4 +1,4 @@
-"""Rebalances: compares the queues a member should read with those it reads now.
+"""Rebalances a member's queues: compares those it should read with those it reads now.
 
 Place in the walk: the rebalance step.
 

@@ -1,4 +1,4 @@
-"""Finds the offset at which a consumer begins in a new queue (computePullFromWhere).
+"""Finds the offset at which a consumer starts reading a new queue (computePullFromWhere).
 
 Place in the walk: the rebalance step.
 

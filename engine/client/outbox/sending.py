@@ -1,4 +1,4 @@
-"""Sends the messages in an outbox; a scheduled job calls it again and again.
+"""Sends the messages in an outbox; a scheduled job calls it repeatedly.
 
     rows that are due, the first of each key ─▶ claimed ─▶ sent, some at once ─▶ marked ─┐
                         ▲                                                                │

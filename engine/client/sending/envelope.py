@@ -1,4 +1,4 @@
-"""Checks, names and compresses a message or batch once, for all tries of its send.
+"""Checks, identifies and compresses a message or batch once for all attempts to send it.
 
 Place in the walk: the first step.
 

@@ -1,4 +1,4 @@
-"""The result of a send, and the refusals that deserve a retry.
+"""Send results, and the refusals that deserve a retry.
 
 Place in the walk: the producer's end.
 

@@ -1,4 +1,4 @@
-"""Sends messages of one group over the wire, and retries elsewhere what failed.
+"""Sends one producer group's messages over the wire, and retries failures elsewhere.
 
 Place in the walk: the first steps; `queue_choice` picks the queue of each try.
 

@@ -1,4 +1,4 @@
-"""Writes traces of sent and consumed messages into the trace topic, beside the walk.
+"""Writes traces of sent and consumed messages to the trace topic in the background.
 
 Traces wait in a bounded queue; a background task sends them in batches as messages, under a
 producer group of their own. Sends and listeners never wait for any of it: when traces come faster
