@@ -1,4 +1,4 @@
-"""Delayed messages: the port of what waits, the 18 levels, the time wheel, delivery."""
+"""Delayed messages: the delay port, the 18 levels, the time wheel and delivery."""
 
 from engine.delay.delay_levels import DelayLevels
 from engine.delay.delay_service import DelayService

@@ -1,1 +1,1 @@
-"""Shared vocabulary of all rooms: errors, limits, units, settings, observer port. No I/O."""
+"""Vocabulary shared by all rooms: errors, limits, units, settings, observer port. No I/O."""

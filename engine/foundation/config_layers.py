@@ -1,4 +1,4 @@
-"""Layers settings: defaults < file < environment < flags, each with its origin.
+"""Layers settings (defaults < file < environment < flags) and records each one's origin.
 
 Place in the walk: once, before anything starts; a broker that changes a setting while running asks
 here whether a restart would keep it.

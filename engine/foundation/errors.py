@@ -1,4 +1,4 @@
-"""Every error the engine raises, by blame, then by what the caller may do about it.
+"""Every error that the engine raises, by blame, then by what the caller may do about it.
 
     TidemarkError
       ProtocolError         bytes that do not follow the wire format

@@ -1,4 +1,4 @@
-"""Every limit of the engine by name.
+"""The engine's limits, each under its own name.
 
 What happens at a limit is said beside it; tests hold the relations between them.
 Figures that RocketMQ fixes are RocketMQ's; the others are ours.

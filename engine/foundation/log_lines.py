@@ -1,4 +1,4 @@
-"""Writes the log of every command to standard error, one event a line, so many of a kind.
+"""Logs every command's events to standard error, one per line, rate-limited by kind.
 
 Place in the walk: set up by the commands; everybody else only takes a logger. A kind is a line
 before its values are put in, so a flood of closed connections hides nothing else.

@@ -1,4 +1,4 @@
-"""Prints what commands say to their user, on the terminal or wherever it is redirected.
+"""Prints command output for the user, on the terminal or wherever it is redirected.
 
 Invariant: nothing that is printed moves a cursor, colours or hides anything: texts from clients and
 brokers are in it. Absent on purpose: the log (log_lines).

@@ -1,4 +1,4 @@
-"""Named factors for bytes and time, so that no bare 1024 or 1000 stands in the code.
+"""Named factors for bytes and time, so that no bare 1024 or 1000 appears in the code.
 
 Beside them, the type of whatever holds bytes.
 """

@@ -1,4 +1,4 @@
-"""Request handlers of a name server: registration, routes, key-values and its own settings.
+"""Name-server request handlers: registration, routes, key-values and server settings.
 
 Place in the walk: brokers register here, clients look routes up here. Each handler reads its
 header, asks the tables and answers.

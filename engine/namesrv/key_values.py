@@ -1,4 +1,4 @@
-"""Key-value settings by namespace that name servers keep for tools (ORDER_TOPIC_CONFIG).
+"""Namespaced key-value settings that name servers keep for tools (ORDER_TOPIC_CONFIG).
 
 Invariant: a namespace is there exactly while it has keys. Absent on purpose: files, meaning.
 """

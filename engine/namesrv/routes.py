@@ -1,4 +1,4 @@
-"""The routing tables of a name server: which broker serves which topic, and where.
+"""A name server's routing tables: which broker serves which topic, and where.
 
 Place in the walk: brokers register on start, on topic changes and each 30 s; clients ask for the
 route of a topic before they send or pull.

@@ -1,4 +1,4 @@
-"""The time wheel: messages that wait for any moment, in a log for each hour, by second."""
+"""The time wheel: holds messages for any future moment, in hourly logs linked by second."""
 
 from engine.delay.wheel.time_wheel import TimeWheel
 

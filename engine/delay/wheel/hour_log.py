@@ -1,4 +1,4 @@
-"""The delay log of one hour: which timers are due in it, linked by second.
+"""One hour's delay log: the timers due in that hour, linked by second.
 
 Place in the walk: the wheel appends an entry for each timer that becomes visible in the commit log;
 when its second comes near, the entries of that second are read.

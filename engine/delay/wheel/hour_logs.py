@@ -1,4 +1,4 @@
-"""The delay logs of all hours that have timers: few are open, none is looked for twice.
+"""Delay logs for all hours with timers: keeps few open, and looks for none twice.
 
 Place in the walk: between the wheel and the files (`hour_log`).
 

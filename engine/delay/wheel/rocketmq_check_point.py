@@ -1,4 +1,4 @@
-"""What RocketMQ's own timers have delivered from a store: `config/timercheck`.
+"""Reads how far RocketMQ's own timers have delivered from a store (`config/timercheck`).
 
 Place in the walk: read once, when a wheel takes a store over. RocketMQ says how far it is in two
 numbers: up to which second it has delivered, and up to which place of its topic of timers it knew

@@ -1,4 +1,4 @@
-"""What a record of the commit log means to the time wheel. Pure.
+"""Builds and interprets the commit-log records of the time wheel. Pure.
 
 Place in the walk: a send that names a moment is parked here, in RocketMQ's topic of timers;
 dispatch brings the record back, and its entries go to the wheel.
