@@ -1,4 +1,4 @@
-"""Validates answers: a broker, and each client behind it, may say anything.
+"""Validates responses, since a broker or any client behind it may send anything.
 
 Place in the walk: between an answer and the `Look`. Pure.
 

@@ -1,4 +1,4 @@
-"""Watches one broker: takes a look each period and writes its facts to a spool.
+"""Watches one broker: polls it each period and writes the resulting facts to a spool.
 
 Place in the walk: `cluster_watch` has one for each broker it hears of.
 

@@ -1,4 +1,4 @@
-"""Watches all brokers of the clusters: asks name servers for them, watches each by itself.
+"""Discovers the clusters' brokers through name servers, and watches each one separately.
 
 Place in the walk: name server → a `BrokerWatch` for each master.
 

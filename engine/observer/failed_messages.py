@@ -1,4 +1,4 @@
-"""Derives the steps of failed messages from their copies, and finds where each was first.
+"""Derives failed messages' steps from their copies, and finds where each one originated.
 
 Place in the walk: `polling` reads what has come into `%RETRY%group` and `%DLQ%group` since it
 looked last; each copy is some steps of the table retry_dlq_flow. Pure.

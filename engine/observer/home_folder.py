@@ -1,4 +1,4 @@
-"""The home folder of an observer: its spools and what it knew of each broker.
+"""An observer's home folder: its spools, and what it knows about each broker.
 
 Place in the walk: `cluster_watch` asks here for a broker's folder, and for brokers of earlier runs.
 

@@ -1,4 +1,4 @@
-"""Asks whether topics were made again, although their queues end no lower than before.
+"""Checks whether topics were recreated even though their queues end no lower than before.
 
 Place in the walk: under `polling`; what comes back is judged by `topics_seen`.
 

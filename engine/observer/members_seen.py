@@ -1,4 +1,4 @@
-"""A group's members as looks see them: subscriptions, addresses, and those that say nothing.
+"""A group's members as polls see them: subscriptions, addresses and silent members.
 
 Place in the walk: under `facts`, which has one for each group. Pure: time comes with the looks.
 

@@ -1,4 +1,4 @@
-"""The settings of an observation: which clusters, by which observer, under which name.
+"""Observation settings: which clusters are watched, by which observer, under which name.
 
 Place in the walk: from the command's options; `cluster_watch` asks it which clusters are meant. Two
 clusters called DefaultCluster would be one in every mart, so `stranger` compares with what the lake

@@ -1,4 +1,4 @@
-"""Offsets of a group in a queue over many looks: which moved, came again or fell.
+"""Tracks a group's offsets in a queue across polls: which moved, reappeared or fell.
 
 Place in the walk: under `facts`, which has one of each for every group and queue. Pure: time comes
 with the looks.

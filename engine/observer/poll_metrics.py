@@ -1,4 +1,4 @@
-"""Counts the looks at one broker, how long they take and how many fail, for Prometheus.
+"""Counts one broker's polls, their durations and their failures, for Prometheus.
 
 Place in the walk: `broker_watch` counts; the log, the lake (lifecycle LOOKS_SLOW, LOOKS_IN_TIME,
 LOOKS_MISSED) and each scrape show it. Pure. Absent on purpose: what the looks found.

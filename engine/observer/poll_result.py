@@ -1,4 +1,4 @@
-"""The result of one look at a broker: plain values, as its answers gave them.
+"""The result of polling a broker once: plain values, as its responses gave them.
 
 Place in the walk: `polling` fills it, `facts` reads it. Pure.
 

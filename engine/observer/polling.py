@@ -1,4 +1,4 @@
-"""Polls one broker for everything a look needs, within a budget.
+"""Polls one broker for everything that an observer needs, within a time budget.
 
 Place in the walk: admin protocol → `Look`. Cheap questions (how far every group is; the broker's
 own figures) come each look; those about one topic, one group, one member or one message take turns

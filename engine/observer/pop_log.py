@@ -1,4 +1,4 @@
-"""Tracks what a POP group was handed out and has not acknowledged yet.
+"""Tracks messages that were handed out to a POP group and are not yet acknowledged.
 
 It knows this from the broker's checkpoints and acknowledgements.
 

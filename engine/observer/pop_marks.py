@@ -1,4 +1,4 @@
-"""Marks of groups that read by POP: what each queue handed out, and which of it is emitted.
+"""POP group watermarks: what each queue has handed out, and which marks to emit.
 
 Place in the walk: progress of all groups and `PopLog` → `Look.popped` → pop_watermarks. Pure.
 

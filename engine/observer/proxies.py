@@ -1,4 +1,4 @@
-"""Group members that are connected through proxies, and the proxies that serve a cluster.
+"""Finds group members connected through proxies, and the proxies that serve a cluster.
 
 Place in the walk: `polling` asks a broker for the connected members of a group, and then the
 proxies. Clients of a gRPC SDK are connected with a proxy alone; their broker says that nobody is

@@ -1,4 +1,4 @@
-"""Sends one broker's questions by turns, bounded in number and time, and reports failures.
+"""Sends requests to one broker in turn, bounded in number and time, and reports failures.
 
 Place in the walk: under `polling`.
 

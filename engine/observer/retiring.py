@@ -1,4 +1,4 @@
-"""Retires a broker by hand: reports it gone for good, without a wait.
+"""Retires a broker manually: reports it permanently gone, without waiting.
 
 Place in the walk: `tidemark observe --retire`. An observer that runs is asked to report it;
 otherwise it is reported here.

@@ -1,4 +1,4 @@
-"""Lives of a broker's topics as looks see them, and members that outlive a topic.
+"""Tracks the lives of topics as polls see them, and the members that outlive a topic.
 
 Place in the walk: under `facts`, which drops what it remembers of a topic and reports both. Pure.
 
