@@ -1,4 +1,4 @@
-"""Re-exports every request and response body, so that upper rooms import from one place."""
+"""Re-exports every request and response body so that upper rooms import from one place."""
 
 from engine.protocol.bodies_admin import (
     ClientConnection,

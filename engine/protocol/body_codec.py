@@ -1,4 +1,4 @@
-"""Encodes and decodes JSON bodies: declared structures and enumerations here, text there.
+"""Converts JSON bodies to and from declared structures and enumerations.
 
 Place in the walk: between a frame's body and the handler or client that understands it. Java
 clients write the names of enumerations; clients built on the C++ library write numbers, which

@@ -1,4 +1,4 @@
-"""Maximum body length of each request code, checked before a body is read.
+"""Maximum body lengths by request code, checked before a body is read.
 
 Place in the walk: in the server, between a frame and the gate. What a handler does with a body of
 the length allowed here, and with as many entries as `limits` allows, takes it 50 ms of the loop at

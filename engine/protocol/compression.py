@@ -1,4 +1,4 @@
-"""Compresses and inflates bodies in any of the three kinds that their sysFlag names.
+"""Compresses and inflates bodies with any of the three algorithms that sysFlag names.
 
 Place in the walk: the producer compresses a large body, the consumer inflates it; store and broker
 pass it on as it is.

@@ -1,4 +1,4 @@
-"""Parses the progress of all groups on one broker (code 317), in slices.
+"""Incrementally parses the progress of all groups on one broker (code 317).
 
     {"brokerAddr":"…","consumeStatsList":[{"group":[{"consumeTps":0.0,"offsetTable":{
         {"brokerName":"b","queueId":0,"topic":"t"}:{"brokerOffset":9,"consumerOffset":7,…},…}}]},…]}

@@ -1,4 +1,4 @@
-"""Decisions about dead letters as messages: a re-driven copy, a record of a discard.
+"""Dead-letter decisions as messages: a re-driven copy, or the record of a discard.
 
 RocketMQ has no words for either, so they are plain messages that any broker stores:
 

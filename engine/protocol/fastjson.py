@@ -1,4 +1,4 @@
-"""JSON in fastjson's dialect: reads its liberties, in bodies and headers, and writes it.
+"""Reads and writes fastjson's dialect of JSON, in bodies and headers.
 
     {0:"127.0.0.1:10911"}                       integers as keys, without quotes
     {{"brokerName":"b","queueId":0}:12}         objects as keys

@@ -1,4 +1,4 @@
-"""Hashes of names and bodies: Java's hash, tags codes, index key hashes and body CRCs.
+"""Hashes for names and bodies: Java's hash, tags codes, index-key hashes and body CRCs.
 
 Place in the walk: `tags_code` goes into a consume queue's unit and into subscriptions, an index
 key's hash chooses its slot, the CRC stands in the record. Invariant: the numbers are Java's own,

@@ -1,4 +1,4 @@
-"""Encodes and decodes custom headers: declared fields here, text in extFields there.
+"""Converts custom headers between declared fields and the text in extFields.
 
 Place in the walk: between a frame's `fields` and the handler or client that understands them.
 

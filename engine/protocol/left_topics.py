@@ -1,4 +1,4 @@
-"""Detects topics that a group no longer reads, since no member subscribes to them.
+"""Detects topics that a group no longer reads because no member subscribes to them.
 
 Place in the walk: heartbeats (a broker) and running infos (who watches one from outside) → what
 each member subscribes to → TOPIC_UNNAMED, TOPIC_NAMED, TOPIC_LEFT. Pure: time comes with the looks.

@@ -1,4 +1,4 @@
-"""The body of a batch send: messages of one queue, one after the other.
+"""Batch-send bodies: several messages for one queue, one after another.
 
     int32 size | int32 magic, unused | int32 CRC, unused | int32 flag | int32 length, body
     | int16 length, properties

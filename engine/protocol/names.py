@@ -1,4 +1,4 @@
-"""Names and bits with a meaning: topics, groups, permissions, flags, and POP's retry topics.
+"""Rules for topic and group names, permission and flag bits, and POP's retry topics.
 
     %RETRY%group+topic    of POP, V2 (enableRetryTopicV2)
     %RETRY%group_topic    of POP, V1: a name of either may hold the sign as well

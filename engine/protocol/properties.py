@@ -1,4 +1,4 @@
-"""Properties of a message: their names, and their one string form.
+"""Message properties: their names, and their single string form.
 
     name \x01 value \x02, repeated
 

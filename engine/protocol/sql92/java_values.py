@@ -1,4 +1,4 @@
-"""Compares values as Java does: texts that are numbers, two integer widths, doubles.
+"""Compares values as Java does: numeric text, two integer widths and doubles.
 
 Place in the walk: under every comparison of a selector. A property is always a text; what it is
 compared with decides as what it is read, so that '5.5' compared with 5 is an error and compared

@@ -1,4 +1,4 @@
-"""Operands of a selector, as functions from a message's properties to a value.
+"""Selector operands, as functions from a message's properties to a value.
 
 Place in the walk: the parser puts them together, `Selector` evaluates them. A part is a function
 from the message's properties to a value; what is known of it before any message decides where it

@@ -1,4 +1,4 @@
-"""Parser of selectors: RocketMQ 5.5's tokens and grammar, by recursive descent.
+"""Parses selectors with RocketMQ 5.5's tokens and grammar, by recursive descent.
 
     or         := and (OR and)*
     and        := equality (AND equality)*
