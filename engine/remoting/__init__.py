@@ -1,4 +1,4 @@
-"""The remoting layer of every party: commands over connections, answers in turns."""
+"""The remoting layer of every party: commands over connections, with batched responses."""
 
 from engine.remoting.dispatcher import Handler
 from engine.remoting.peer import Peer

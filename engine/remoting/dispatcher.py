@@ -1,4 +1,4 @@
-"""Dispatches a request to its handler and turns the handler's result into an answer.
+"""Dispatches a request to its handler and turns the result into a response.
 
 A handler returns a response (answered at the end of the turn), an awaitable (run as a task of this
 party, answered with its result), or None (one-way, or it answers later by `peer.answer`).

@@ -1,4 +1,4 @@
-"""The gate of a party: decides which requests pass before any handler sees them.
+"""A party's gate: decides which requests pass before any handler sees them.
 
 Place in the walk: in the server, before any handler. With accounts, every request is signed and its
 account has the permissions it demands. Without accounts, everything passes but what demands an

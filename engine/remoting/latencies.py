@@ -1,4 +1,4 @@
-"""Request latencies of a party, and the connections and turns of a server that record them.
+"""A party's request latencies, and the server connections and turns that record them.
 
 Place in the walk: around `connection` and `turn`, which do the work; metrics and runtime info read
 the histograms.

@@ -1,4 +1,4 @@
-"""The permissions that each request code demands: the table behind access checks. Pure.
+"""Permissions required by each request code: the table behind access checks. Pure.
 
 Place in the walk: in `gate`, between the signature and the handler. The names are taken from the
 fields and bodies by the same decoders that the handlers use, so that what is checked is what is

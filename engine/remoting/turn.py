@@ -1,4 +1,4 @@
-"""A turn: collects the answers of one pass of the event loop and sends them at its end.
+"""A turn: collects one event-loop iteration's responses and sends them when it ends.
 
 Place in the walk: handlers queue their answers here; when the loop has read what there was to read,
 `before_answers` runs once (it writes the turn's facts into the spool), and then each connection

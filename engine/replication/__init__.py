@@ -1,4 +1,4 @@
-"""Copies of a commit log on other machines: what a master sends, what a slave follows."""
+"""Commit-log replication to other machines: what a master sends and a slave follows."""
 
 from engine.replication.acknowledgements import Acknowledgements
 from engine.replication.ha_client import Following, HaClient, MasterAddress

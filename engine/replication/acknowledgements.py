@@ -1,4 +1,4 @@
-"""Knows how far enough slaves have the log, and settles the puts that wait for it.
+"""Tracks how much of the log enough slaves have, and settles the puts waiting for it.
 
 Place in the walk: `ha_service` notes what each slave reports; a SYNC_MASTER's puts wait here, as
 one of the conditions under which a put is safe.

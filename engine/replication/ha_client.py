@@ -1,4 +1,4 @@
-"""A slave: copies its master's commit log, and says how far it is.
+"""A slave's HA client: copies its master's commit log, and reports its progress.
 
 Place in the walk: beside the loops of a broker that is a slave; what it appends is dispatched to
 queues as any put is.

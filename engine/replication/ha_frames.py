@@ -1,4 +1,4 @@
-"""The bytes of RocketMQ's HA port: where a slave is, and pieces of the master's log. Pure.
+"""RocketMQ's HA wire format: slave offsets, and pieces of the master's log. Pure.
 
 Place in the walk: `ha_service` writes pieces and reads reports, `ha_client` the other way round.
 

@@ -1,4 +1,4 @@
-"""Bundles the four doors to the outside in one value: a part gets all of them or none."""
+"""Bundles the four doors to the outside in one value, so a part gets all of them or none."""
 
 from __future__ import annotations
 

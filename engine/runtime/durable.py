@@ -1,4 +1,4 @@
-"""Replaces a small file, or creates a folder, so that a power cut leaves the old or the new.
+"""Replaces small files and creates folders atomically, even across a power cut.
 
 A new folder's name is synced in the folder above: otherwise everything in it may be synced and
 still be gone with it. Absent on purpose: a copy of a file's version before (`store/table_file`,

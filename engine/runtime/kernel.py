@@ -1,4 +1,4 @@
-"""Reads the kernel's figures on files: unwritten pages and bytes fetched from storage.
+"""Reads kernel file statistics: unwritten pages, and bytes fetched from storage.
 
 Invariant: a figure that cannot be read is None, never 0.
 """

@@ -1,4 +1,4 @@
-"""TLS of connections: its settings, and a listening port that begins with a handshake.
+"""TLS for connections: its settings, and a listening port that begins with a handshake.
 
 Place in the walk: behind the network door, beside the plain port. Contexts know TLS 1.2 and later
 only, and no renegotiation. In the permissive mode the first byte of a connection is looked at, not
