@@ -1,4 +1,4 @@
-"""The life cycle of a store: locks its folder, opens and recovers its parts, owns its tasks.
+"""A store's life cycle: locks its folder, opens and recovers its parts, and owns its tasks.
 
 Place in the walk: `MessageStore.open`, `start` and `close`; damage that readers meet is reported
 here, and what of it can be mended is planned.

@@ -1,4 +1,4 @@
-"""States that follow the log: what entries before a position have made of them.
+"""States derived from the log, each reflecting every entry before a given offset.
 
 Place in the walk: `dispatch` hands every state what it has just made visible; whoever changes one
 puts a record (`message_store.put` says at which position) and waits until that is applied. A state

@@ -1,4 +1,4 @@
-"""Sequences of files of one size, named by start offset: the base of log and queues.
+"""Sequences of equal-sized files named by start offset, on which log and queues are built.
 
 Place in the walk: `commit_log` and `consume_queue` append to and read from a `FileSequence`; it
 knows names and sizes, never records. `FilePool` bounds how many files of a store are open at once.

@@ -1,4 +1,4 @@
-"""Store times of a queue's messages, and the search for an offset by time.
+"""Store times of a queue's messages, and offset searches by time.
 
 Place in the walk: `message_store`, for searches by time, watermarks and the age of what waits. A
 queue has no times of its own: each is read from the record that a unit leads to.

@@ -1,4 +1,4 @@
-"""Answers a pull: from a consume queue's units to records in the commit log.
+"""Serves a pull: follows a consume queue's units to records in the commit log.
 
 Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask
 for are RocketMQ's.

@@ -1,4 +1,4 @@
-"""Durable files of a broker: JSON tables beside their last version, and .properties files.
+"""A broker's durable files: JSON tables with their previous version, and .properties files.
 
 A table is kept as in RocketMQ's ConfigManager; the .properties file that a party was started with
 is changed in place, beside its last version.

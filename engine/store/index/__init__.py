@@ -1,1 +1,1 @@
-"""The key index of a store: its files, their sums, and the scrub that checks them."""
+"""A store's key index: its files, their checksums, and the scrub that verifies them."""

@@ -1,4 +1,4 @@
-"""One index file: from a message key to the physical offsets of the messages that carry it.
+"""One index file: maps a message key to the physical offsets of the messages that carry it.
 
 Place in the walk: `index` holds the files of a store, in order; `index_layout` says what is where.
 

@@ -1,4 +1,4 @@
-"""The layout of an index file, and the checksums of its parts as they were last flushed.
+"""Index-file layout, and the checksums of each file's parts as last flushed.
 
     | header: begin time 8 | end time 8 | begin physical 8 | end physical 8 | slots used 4 |
     |         index count 4                                                                |

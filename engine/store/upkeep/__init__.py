@@ -1,1 +1,1 @@
-"""Upkeep of the message store: durability, recovery and retention."""
+"""Message-store upkeep: durability, recovery and retention."""

@@ -1,4 +1,4 @@
-"""The checkpoint file: up to where each kind of file, and the whole log, was once synced.
+"""The checkpoint file: how far each kind of file, and the whole log, is known to be synced.
 
 Place in the walk: `flush` advances it; `recovery` and `store check` ask how far back an unclean
 stop reaches, and for the synced position, below which nothing of the log is cut.

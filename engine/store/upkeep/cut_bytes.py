@@ -1,4 +1,4 @@
-"""Keeps the bytes that recovery cut off the end of the log, for later inspection.
+"""Saves the bytes that recovery cuts off the end of the log, for later inspection.
 
 Place in the walk: `recovery`, before it wipes what lies behind the log's end.
 

@@ -1,4 +1,4 @@
-"""Runs dispatch once in each turn of the loop that appended something.
+"""Runs dispatch once per event-loop iteration in which something was appended.
 
 RocketMQ's ReputMessageService.
 

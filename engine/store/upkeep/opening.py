@@ -1,4 +1,4 @@
-"""Opens a store: recovers what the last life left, makes it durable and reports it.
+"""Opens a store: recovers what its last life left, makes it durable and reports findings.
 
 Place in the walk: `MessageStore.open`, once the folder is taken and before anything is put or read.
 

@@ -1,4 +1,4 @@
-"""Flushes consume queues: picks those that are due, writes and syncs some at a time.
+"""Flushes consume queues: picks those that are due, and writes and syncs a few at a time.
 
 Place in the walk: `flush` calls each second, and notes in the checkpoint up to where everything
 was flushed; recovery reads from there.

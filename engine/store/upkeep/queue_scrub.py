@@ -1,4 +1,4 @@
-"""Mends units of consume queues by the log: at their ends at a start, all of them after it.
+"""Repairs consume-queue units from the log: queue ends at start-up, all units afterwards.
 
 Place in the walk: `QueueEnd` in `recovery`, before the queues' ends are believed: a unit with a
 flipped bit would end the queue, and what lies behind it would be hidden. `QueueScrub` from

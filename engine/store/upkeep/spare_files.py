@@ -1,4 +1,4 @@
-"""Allocates the next commit-log file ahead, so that a roll has nothing to wait for.
+"""Allocates the next commit-log file in advance, so that a roll need not wait for it.
 
 RocketMQ's AllocateMappedFileService.
 
