@@ -1,4 +1,4 @@
-"""Telemetry of the engine: facts become rows, wait in the spool and are shipped to Delta."""
+"""Engine telemetry: facts become rows, wait in the spool and are shipped to Delta."""
 
 from engine.telemetry.progress import PulledMark
 from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry

@@ -1,4 +1,4 @@
-"""Bronze tables about brokers: queues, flushes, lives and shipments.
+"""Bronze tables for brokers: queues, flushes, lives and shipments.
 
 Place in the walk: listed by `tables`, which everybody reads. Absent on purpose: groups.
 """

@@ -1,4 +1,4 @@
-"""The vocabulary that declares bronze tables: types, columns, tables and common columns.
+"""Vocabulary for declaring bronze tables: types, columns, tables and common columns.
 
 Place in the walk: `tables` and the modules of its subjects declare every fact in them; gold tables
 take the same words. Absent on purpose: pyarrow and Spark types. `ColumnType` is a closed vocabulary

@@ -1,4 +1,4 @@
-"""The command `tidemark shipper`: signals, exit codes and sentences around the shipper."""
+"""The `tidemark shipper` command: signals, exit codes and messages around the shipper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts a fact into the row of its table.
+"""Converts each fact into a row of its table.
 
 It sets the order of fields, turns milliseconds into microseconds, and sums flushes per second.
 

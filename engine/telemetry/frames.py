@@ -1,4 +1,4 @@
-"""The spool's file format: encodes a frame, and reads back a run of frames.
+"""The spool's file format: encodes a frame, and reads back a series of frames.
 
 Bytes in, values out.
 

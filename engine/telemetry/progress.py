@@ -1,4 +1,4 @@
-"""Progress of groups that the spool carries over a reboot, encoded ahead of each roll.
+"""Group progress that the spool carries across a restart, encoded ahead of each roll.
 
 It is how far each group has pulled each queue, the offset it has reported last, and the newest
 message of a queue that was pulled before it was synced.

@@ -1,4 +1,4 @@
-"""The spool: rows wait for the shipper in segment files, one write per turn of the loop.
+"""The spool: holds rows for the shipper in segments, written once per event-loop iteration.
 
 Place in the walk: after `events`, before the shipper. A write that returned survives SIGKILL; what
 `sync` returned for survives a power cut.

@@ -1,4 +1,4 @@
-"""A broker's observer: turns each fact into a row and writes once per turn of the loop.
+"""A broker's observer: turns facts into rows, written once per event-loop iteration.
 
 Every second it gives a sign of life.
 

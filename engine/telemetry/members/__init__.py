@@ -1,4 +1,4 @@
-"""Facts about what group members say of themselves, and which of them are news.
+"""Facts drawn from what group members report about themselves, and which of them are new.
 
 Place in the walk: a broker, or an observer of one, asks clients and hands their answers over here.
 Absent on purpose: asking.

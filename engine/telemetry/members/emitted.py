@@ -1,4 +1,4 @@
-"""Picks windows and consume statistics of members to emit: those that changed or are due.
+"""Picks the member windows and consume statistics to emit: those that changed or are due.
 
 Place in the walk: `client_windows` asks clients and hands their answers over here.
 

@@ -1,4 +1,4 @@
-"""`python -m engine.telemetry.shipper`: the shipper without the rest of the command line."""
+"""`python -m engine.telemetry.shipper`: runs the shipper without the other commands."""
 
 from engine.telemetry.commands import app
 

@@ -1,4 +1,4 @@
-"""Lists the observers of a cluster that a lake already knows.
+"""Lists the observers that a lake already knows for a cluster.
 
 Called as `python -m engine.telemetry.shipper.known_observers LAKE CLUSTER`.
 
