@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.foundation.errors import StorageError, TidemarkError
+from engine.foundation.errors import DiskFull, StorageError, TidemarkError
+from engine.foundation.units import SECOND_MS
 from engine.raft.events import (
     Cut,
     DiskFailed,
@@ -36,12 +37,22 @@ from engine.raft.log_shape import LogShape
 from engine.raft.term_starts import StoredMarks, TermStarts
 from engine.runtime.disk import Disk
 
+DISK_FULL_RETRY_MS = SECOND_MS
+"""A full disk is tried again after so long; until then nothing here is acknowledged."""
+
 
 class Log(Protocol):
     """The bytes."""
 
+    @property
+    def end_offset(self) -> int:
+        """Behind the last byte."""
+        ...
+
     def append_at(self, offset: int, data: bytes) -> None:
-        """Append these whole entries at the log's end. Raises StorageError."""
+        """Append these whole entries at the log's end. Raises StorageError; DiskFull: some of them
+        may be there, whole.
+        """
         ...
 
     async def sync(self) -> None:
@@ -61,6 +72,7 @@ class Log(Protocol):
 class Bytes:
     """Whole entries that come next."""
 
+    begin_offset: int
     data: bytes
 
 
@@ -126,7 +138,10 @@ class Journal:
                 await self._wake.wait()
                 self._wake.clear()
                 while not self.is_level:
-                    await self._go_on()
+                    try:
+                        await self._go_on()
+                    except DiskFull:
+                        await asyncio.sleep(DISK_FULL_RETRY_MS / SECOND_MS)
         except StorageError:
             self._happened(DiskFailed())
 
@@ -173,9 +188,13 @@ class Journal:
         return True
 
     def _append(self, operation: Bytes) -> None:
-        end_offset = self._shape.end_offset
-        self._log.append_at(end_offset, operation.data)
-        self._shape = self._shape.with_bytes(end_offset + len(operation.data))
+        """What the shape has of it is there already, from a try that ended with a full disk."""
+        rest = operation.data[self._shape.end_offset - operation.begin_offset :]
+        try:
+            self._log.append_at(self._shape.end_offset, rest)
+        finally:
+            if self._log.end_offset > self._shape.end_offset:
+                self._shape = self._shape.with_bytes(self._log.end_offset)
 
     async def _sync(self) -> None:
         end = self._shape.end_index

@@ -247,7 +247,8 @@ class RaftNode:
                 assert isinstance(event, Received)
                 assert isinstance(event.message, Append)
                 at = event.message.prev.index
-                self._journal.add(Bytes(data[begin - at : end - at]))
+                begin_offset = self.state.log.offset_at(begin)
+                self._journal.add(Bytes(begin_offset, data[begin - at : end - at]))
             case SaveMark() | Cut() | Install():
                 self._journal.add(effect)
             case Committed(position, offset):

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from engine.foundation.errors import OffsetOutOfRange, TidemarkError, WritesStopped
+from engine.foundation.errors import DiskFull, OffsetOutOfRange, TidemarkError, WritesStopped
 from engine.raft.eligibility import Standing
 from engine.raft.events import Install, RoleChanged
 from engine.raft.log_shape import Base, LogShape, Position
@@ -37,6 +37,10 @@ class StoreLog:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+
+    @property
+    def end_offset(self) -> int:
+        return self._store.physical_max
 
     def append_at(self, offset: int, data: bytes) -> None:
         end = self._store.append_at(offset, data)
@@ -210,7 +214,10 @@ class ReplicatedStore:
         if node is None or node.state.refusal() is not None or not self.store.writable:
             return False
         body = str(number).encode().ljust(number * 53 % 700, b".")
-        result = self.store.put(draft(body, properties=f"UNIQ_KEY\x01{number}\x02"))
+        try:
+            result = self.store.put(draft(body, properties=f"UNIQ_KEY\x01{number}\x02"))
+        except DiskFull:
+            return False
         self.waiting.append((node.put_to(result.end_offset), number))
         return True
 

@@ -57,11 +57,20 @@ class Cluster:
             await asyncio.sleep(self.world.random.uniform(0.001, 0.1))
 
     async def fault(self) -> None:
-        """A kill, a power cut or a partition, of anybody or of the leader."""
+        """A kill, a power cut, a partition, a disk that hangs or is full; mostly the leader's."""
         choice = self.world.random
         leaders = self.leaders()
         host = leaders[0].host if leaders and choice.random() < 0.6 else choice.choice(HOSTS)
-        if choice.random() < 0.35:
+        kind, disk = choice.random(), self.world.node(host).disk
+        if kind < 0.15:
+            disk.still_until_s = asyncio.get_running_loop().time() + choice.uniform(0.5, 4)
+            return
+        if kind < 0.3:
+            disk.free_bytes = choice.randint(0, 2000)
+            await asyncio.sleep(choice.uniform(0.5, 4))
+            disk.free_bytes = None
+            return
+        if kind < 0.55:
             for other in HOSTS:
                 if other != host:
                     self.world.network.partition(host, other)

@@ -44,6 +44,10 @@ class ByteLog:
     def _path(self) -> str:
         return f"{FOLDER}/{PREFIX}{self.begin}"
 
+    @property
+    def end_offset(self) -> int:
+        return self.begin + len(self.data)
+
     def append_at(self, offset: int, data: bytes) -> None:
         assert offset == self.begin + len(self.data)
         self._file.pwrite(data, len(self.data))
@@ -127,7 +131,8 @@ class RaftLife:
         count = self.chance.randint(1, 5)
         self.units += [self.shape.last.term] * count
         self.shape = self.shape.with_bytes(self.shape.end_offset + count)
-        self.journal.add(Bytes(bytes(self.units[-count:])))
+        begin = self.shape.end_offset - count
+        self.journal.add(Bytes(begin, bytes(self.units[-count:])))
 
     def mark(self, members: Members | None) -> None:
         term = self.shape.last.term + (members is None)
