@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from engine.foundation.errors import ClusterError, StorageError
+from engine.foundation.errors import ClusterError, DiskFull, StorageError
 from engine.foundation.units import SECOND_MS
 from engine.raft import core
 from engine.raft.eligibility import Found, Standing, Verdict, judge
@@ -47,7 +47,7 @@ from engine.raft.events import (
     WriteBytes,
 )
 from engine.raft.frames import Letter, packed, unpacked
-from engine.raft.journal import Bytes, Journal, Log
+from engine.raft.journal import DISK_FULL_RETRY_MS, Bytes, Journal, Log
 from engine.raft.log_shape import LogShape, Position
 from engine.raft.members import NodeId, name_of, node_id
 from engine.raft.messages import Append, Gone
@@ -299,6 +299,10 @@ class RaftNode:
             vote = StoredVote(self.state.node, save.term, save.vote)
             try:
                 await self._ports.runtime.disk.off_loop(partial(self._votes.save, vote))
+            except DiskFull:
+                await asyncio.sleep(DISK_FULL_RETRY_MS / SECOND_MS)
+                self._save_wanted.set()
+                continue
             except StorageError as error:
                 _log.error("the vote cannot be saved: %s", error)
                 self.happen(DiskFailed())

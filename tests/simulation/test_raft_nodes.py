@@ -193,3 +193,24 @@ def test_three_stores_keep_what_they_acknowledged(seed: int) -> None:
 @seeded(1)
 def test_a_host_that_lost_its_disk_comes_back_as_somebody_else(seed: int) -> None:
     run_world(seed, lost_disk)
+
+
+async def full_disks(world: World) -> None:
+    """Nobody can save a vote; when there is room, somebody leads."""
+    cluster = Cluster(world)
+    for host in HOSTS:
+        cluster.boot(host)
+    stores = cluster.stores.values()
+    await world.until("all have started", lambda: all(each.node for each in stores), within_s=2)
+    for host in HOSTS:
+        world.node(host).disk.free_bytes = 0
+    await asyncio.sleep(5)
+    assert all(each.node is not None and not each.node.state.has_failed for each in stores)
+    assert not cluster.leaders()
+    for host in HOSTS:
+        world.node(host).disk.free_bytes = None
+    await world.until("somebody leads", lambda: bool(cluster.leaders()), within_s=10)
+
+
+def test_a_group_whose_disks_were_full_elects_a_leader() -> None:
+    run_world(1, full_disks)
