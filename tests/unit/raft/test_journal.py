@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from engine.foundation.errors import DiskFull, StorageError, Unreachable
 from engine.raft.events import DiskFailed, Event, Install, InstallFailed, SaveMark, Synced
@@ -13,7 +14,7 @@ from engine.raft.term_starts import StoredMarks, TermStarts
 from tests.asynchronous import run_by
 from tests.simulation.crash_states.raft_files import FOLDER, FOUNDERS, ByteLog
 from tests.simulation.crash_states.recording import RecordingDisk
-from tests.simulation.world import run_world
+from tests.simulation.world import World, run_world
 
 
 class SmallLog(ByteLog):
@@ -59,13 +60,15 @@ class Bench:
         raise Unreachable(f"{install.leader} is gone")
 
 
-def on_a_bench(play: Callable[[Bench], Awaitable[None]]) -> None:
-    async def story(world: object) -> None:
-        bench = Bench()
-        await play(bench)
-        bench.running.cancel()
+async def at_work(play: Callable[[Bench], Awaitable[None]], world: World) -> None:
+    del world
+    bench = Bench()
+    await play(bench)
+    bench.running.cancel()
 
-    run_world(1, story)
+
+def on_a_bench(play: Callable[[Bench], Awaitable[None]]) -> None:
+    run_world(1, partial(at_work, play))
 
 
 @run_by(on_a_bench)
