@@ -22,6 +22,7 @@ import numpy as np
 
 from pipelines.base.settings import REPORT_SPAN_US, Evaluation
 from pipelines.marts.judging import keeping, progress, queue_courses, swings
+from pipelines.marts.judging.growths import Growths
 from pipelines.marts.judging.heads import OF_SAMPLE, Heads, Passed, Usual
 from pipelines.marts.judging.news import FIGURES, REWIND_MEMORY_US
 from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
@@ -37,7 +38,6 @@ from pipelines.marts.judging.rules import (
     STOPPED,
     TOO_EARLY,
     Chosen,
-    Extremes,
     Judged,
     Seen,
     Verdicts,
@@ -79,6 +79,8 @@ VERDICT: Final = {
     "growth": UNKNOWN,
     "growth_us": UNKNOWN,
     "growth_from_us": UNKNOWN,
+    "growth_from": UNKNOWN,
+    "growth_least": UNKNOWN,
     "late_us": UNKNOWN,
     "had_members": 0,
     "based_us": UNKNOWN,
@@ -99,7 +101,7 @@ what is reached, and the consume offset, stand while messages wait. gap_ms, cade
 how long each stood before it moved last, and usually. commit_held_last, commit_held: messages that
 the last report of an offset has shown to be pulled and not finished, and the last two. growth,
 growth_us: messages an hour by which it falls behind, and the tick at which that was certain last.
-growth_from_us: the tick since which what waits has never become less from one to the next.
+growth_least, growth_from_us, growth_from: as `growths` has them.
 late_us: since when messages wait for too long. had_members: has the group had any in this life?
 based_us: the tick from which its course is compared, where it began anew. jumped_us: the last tick
 at which it fell, or unread messages were deleted. by_pulls: does what was pulled count as reached?
@@ -186,6 +188,7 @@ class Attention:
         self._standing = Standing(
             columns, self.ring, self.courses, slot=self.slot, evaluation=evaluation
         )
+        self._growths = Growths(columns, self.ring, slot=self.slot, evaluation=evaluation)
 
     def has_jumped(self, rows: Positions, tick_us: int) -> Flags:
         """What of a window ago lies before a jump of the offset, and is no base of a change?"""
@@ -354,7 +357,7 @@ class Attention:
             self.highs(rows, tick_us),
             moment.polled_us[self.emitter[rows]],
             lambda some: self._sampled(rows[some], tick_us),
-            lambda some: self._extremes(rows[some], tick_us),
+            lambda some: self._growths.extremes(rows[some], tick_us),
         )
 
     def _is_silent(self, looked: Looked, stand: Stand) -> Flags:
@@ -548,8 +551,8 @@ class Attention:
         since = np.maximum(since, moment.run_from_us[self.emitter[rows]])
         columns["looked_us"][rows] = tick_us
         columns["low_from_us"][rows] = since
-        is_less = turned.is_less | is_new | (columns["growth_from_us"][rows] == UNKNOWN)
-        columns["growth_from_us"][rows[is_less]] = tick_us
+        is_anew = is_new | turned.is_other_mark
+        self._growths.note(rows, count, window[1]["max_offset"], is_anew, tick_us=tick_us)
         lags = Lags(rows, count, *passages(*window), since, is_new, turned.course)
         self.courses.note(lags, tick_us=tick_us, slide_us=slide_us)
         growth = columns["growth"][rows]
@@ -623,25 +626,3 @@ class Attention:
             if len(has):
                 made[name][has] = self.samples[name][sample[has]]
         return made
-
-    def _extremes(self, rows: Positions, tick_us: int) -> Extremes:
-        evaluation = self._evaluation
-        slide_us = evaluation.slide_us
-        midway_us = tick_us - self._steps // 2 * slide_us
-        end, reached = self.ring["max_offset"], self.ring["reached"]
-        begin_us = np.maximum(self.columns["based_us"][rows], tick_us - evaluation.window_us)
-        first, last = np.full(len(rows), UNKNOWN), np.full(len(rows), UNKNOWN)
-        least, midway = np.full(len(rows), NEVER), np.full(len(rows), UNKNOWN)
-        never_fell = np.ones(len(rows), bool)
-        for at_us in range(tick_us - evaluation.window_us, tick_us + 1, slide_us):
-            slot = self.slot(at_us)
-            mark = reached[slot][rows]
-            count = np.where(at_us >= begin_us, open_messages(end[slot][rows], mark), UNKNOWN)
-            is_known = count != UNKNOWN
-            first = np.where(first == UNKNOWN, count, first)
-            np.minimum(least, np.where(is_known, count, NEVER), out=least)
-            never_fell &= ~is_known | (last == UNKNOWN) | (count >= last)
-            last = np.where(is_known, count, last)
-            midway = np.where((midway == UNKNOWN) & (at_us >= midway_us) & is_known, mark, midway)
-        is_half = begin_us <= midway_us
-        return Extremes(first, least, midway, never_fell & (last > first), is_half)

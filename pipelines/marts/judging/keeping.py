@@ -43,7 +43,7 @@ from pipelines.marts.mart import Positions
 
 UNNAMED_US: Final = 120 * SECOND_US
 """Within so long a topic that no member names is left: a minute after it was pulled last."""
-MARKS: Final = ("committed", "reached", "pulled", "max_offset")
+MARKS: Final = ("committed", "reached", "pulled")
 """What `turned` compares with that of the tick before."""
 
 
@@ -59,8 +59,6 @@ class Turned:
     """Unread messages were deleted since the tick before."""
     is_other_mark: Flags
     """What was pulled counts as reached from now on, or no more: the mark jumps."""
-    is_less: Flags
-    """Fewer messages wait than at the tick before, or that cannot be said."""
 
     @property
     def anew(self) -> Flags:
@@ -94,13 +92,11 @@ def turned(
     stood = (now["is_bad"] == 1) & _stood(now)
     stood &= tick_us - now["moved_us"] >= evaluation.window_us // 2
     is_deleted = progress.was_deleted(now, former)
-    came = now["max_offset"] - former["max_offset"]
     return Turned(
         np.asarray(is_known & (reached < before) & is_fall),
         np.asarray(is_known & (reached > before) & stood & ~is_other_mark & ~is_deleted),
         is_deleted,
         np.asarray(is_known & is_other_mark),
-        np.asarray(~is_known | is_other_mark | (came < reached - before)),
     )
 
 

@@ -10,12 +10,13 @@ how often a consumer commits. A queue whose window is not complete is judged by 
 none. STALLED is one whose head is passed (`heads`), too: that needs no window.
 
 SLOW is a queue beyond what is allowed that falls behind, however slowly, one whose lag only grew
-over a window while messages wait too long, one whose messages wait too long while it neither falls
-behind nor gains, and one whose messages wait for a multiple of what is allowed, until it is certain
-to gain. One that gains is CATCHING_UP. What is allowed allows no lasting deficit: one that has been
-certain for long is SLOW there, too. Of a lag that swings the course is that from one swing to the
-next. It is too early to say while messages wait too long and nothing else is certain: of a client
-that says nothing of them, and where what waits has only become more.
+over a window while messages wait too long, or never became less but for swings that reports and
+samples make (`growths`), one whose messages wait too long while it neither falls behind nor gains,
+and one whose messages wait for a multiple of what is allowed, until it is certain to gain. One that
+gains is CATCHING_UP. What is allowed allows no lasting deficit: one that has been certain for long
+is SLOW there, too. Of a lag that swings the course is that from one swing to the next. It is too
+early to say while messages wait too long and nothing else is certain, unless a rest, a batch or a
+swing of the queue explains how long they wait and what waits does become less.
 
 DATA_LOST is also a queue of which unread messages were deleted lately, until that goes on no more:
 it is neither well nor only slow (`keeping`).
@@ -48,6 +49,8 @@ LATE_US: Final = 420 * SECOND_US
 """Messages that wait for too long without a break for so long are reported even if the queue
 neither falls behind nor gains: a course that six minutes show has been found by then.
 """
+LONG_WINDOWS: Final = 2
+"""What has become more, and never less, for so many windows rises, however little."""
 LATE_SWINGS: Final = 2
 """Where the lag swings, for so many swings more: one that comes back to what is allowed in each of
 them keeps up.
@@ -121,8 +124,8 @@ class Seen:
     max_offset, last_pull_us, last_commit_us, members, lag, is_broadcast and is_locked (0 or 1);
     reached; growth: messages an hour by which it falls behind, below 0 when it gains, 0 when
     neither is certain, UNKNOWN when it was not looked at for long enough; late_us: since when
-    messages wait for too long; growth_from_us: since when these have never become fewer; rule: the
-    one of the tick before.
+    messages wait for too long; growth_from_us: since when the least of a window (growth_least)
+    never became less, and what that was (growth_from); rule: the one of the tick before.
     """
     before: Mapping[str, Positions]
     """A window ago: committed, reached, max_offset."""
@@ -273,6 +276,7 @@ def _judge_rest(seen: Seen, evaluation: Evaluation, rest: Positions, rule: Posit
     # Who usually rests for longer than a window is well while it does, and no longer.
     only_grew &= (seen.patience_us[rest] <= evaluation.window_us) | _outlasts(seen, rest)
     is_early = seen.is_late_from_first[rest] | (is_late & (only_grew | seen.is_silent[rest]))
+    is_early |= is_late & ~_is_usual(seen, evaluation, rest)
     found = np.select(
         [
             is_stopped,
@@ -312,6 +316,7 @@ def _courses(
     # What ends trouble must last.
     only_fell &= (window.is_half | (now["is_bad"] == 0)) & ~_is_guessed(seen, rest, now)
     only_grew |= ~turns & window.only_grew
+    only_grew |= _rose(seen, evaluation, rest, allowed)
     only_grew &= ~gains
     falls_behind = (growth != UNKNOWN) & (growth > 0) & ~only_fell
     since = now["late_us"]
@@ -328,10 +333,28 @@ def _courses(
     return is_slow, is_behind & (gains | only_fell), only_grew
 
 
+def _is_usual(seen: Seen, evaluation: Evaluation, rest: Positions) -> Flags:
+    """Do messages wait no longer than a rest, a batch or a swing of the queue explains?"""
+    usual_us = np.maximum(seen.patience_us[rest], seen.swing_us[rest])
+    waited_us = time_lag_us(seen.tick_us, seen.waiting_since_us[rest])
+    return np.asarray((usual_us > evaluation.window_us) & (waited_us <= usual_us))
+
+
+def _rose(seen: Seen, evaluation: Evaluation, rest: Positions, allowed: Positions) -> Flags:
+    """Did what waits become more, and never less, by more than reports and samples can feign, or
+    for so long that chance cannot?
+    """
+    now = Chosen(seen.now, rest)
+    more = now["growth_least"] - now["growth_from"]
+    is_long = seen.tick_us - now["growth_from_us"] >= LONG_WINDOWS * evaluation.window_us
+    return np.asarray(_outlasts(seen, rest) & ((more > allowed) | (is_long & (more > 0))))
+
+
 def _outlasts(seen: Seen, rest: Positions) -> Flags:
     """Has what waits never become less for longer than a rest, or a swing, of the queue takes?"""
     usual_us = np.maximum(seen.patience_us[rest], seen.swing_us[rest])
-    return np.asarray(seen.tick_us - seen.now["growth_from_us"][rest] > usual_us)
+    from_us = seen.now["growth_from_us"][rest]
+    return np.asarray((from_us != UNKNOWN) & (seen.tick_us - np.maximum(from_us, 0) > usual_us))
 
 
 def _is_guessed(seen: Seen, rest: Positions, now: Mapping[str, Positions]) -> Flags:

@@ -64,12 +64,12 @@ def played(work: Work, evaluation: Evaluation | None = None) -> Gold:
     return run(JUDGES, bronze(told(work)), evaluation or Evaluation())
 
 
-def played_beside(works: Sequence[Work]) -> list[Gold]:
+def played_beside(works: Sequence[Work], *, every_s: int = EVERY_S) -> list[Gold]:
     """Gold of the judges for each of several groups on one broker, up to where its story ends.
 
     A tick costs as much for twenty queues as for one.
     """
-    gold = run(JUDGES, bronze(told(*works)), Evaluation())
+    gold = run(JUDGES, bronze(told(*works, every_s=every_s)), Evaluation())
     return [
         {
             mart: [
@@ -92,20 +92,20 @@ def exposed(work: Work) -> list[tuple[int, int]]:
     return [(one["from_offset"], one["to_offset"]) for one in ranges]
 
 
-def told(*works: Work) -> Rows:
-    """The rows of a story, or of several that happen beside each other."""
+def told(*works: Work, every_s: int = EVERY_S) -> Rows:
+    """The rows of a story, or of several that happen beside each other, each so many seconds."""
     rows: Rows = {}
     broker = Emitter(rows)
     broker.at(0)
     broker.boot()
     broker.report("lifecycle", kind="SNAPSHOT", seq_from=1)
     seconds = max(work.seconds for work in works)
-    for at in range(1, seconds, EVERY_S):
+    for at in range(1, seconds, every_s):
         broker.at(at)
         for number, work in enumerate(works):
             if at < work.seconds:
-                _tell(broker, work, at, group=_group(number))
-        broker.at(min(at + EVERY_S - 0.001, seconds))
+                _tell(broker, work, at, group=_group(number), every_s=every_s)
+        broker.at(min(at + every_s - 0.001, seconds))
         broker.ship()
     broker.at(seconds)
     broker.ship()
@@ -116,7 +116,7 @@ def _group(number: int) -> str:
     return f"g{number}"
 
 
-def _tell(broker: Emitter, work: Work, at: int, *, group: str) -> None:
+def _tell(broker: Emitter, work: Work, at: int, *, group: str, every_s: int) -> None:
     alive_at = at if work.dies_at is None else min(at, work.dies_at)
     committed_at = alive_at // work.commit_s * work.commit_s
     committed = work.finished(committed_at) if committed_at > 0 else FIRST
@@ -138,7 +138,7 @@ def _tell(broker: Emitter, work: Work, at: int, *, group: str) -> None:
         last_store_time=_moment(work.stored(end - 1)),
         last_commit_time=_moment(committed_at),
         last_pull_time=_moment(pulls_at),
-        reports=int(alive_at == at and at % max(EVERY_S, work.commit_s) < EVERY_S),
+        reports=int(alive_at == at and at % max(every_s, work.commit_s) < every_s),
         members=int(is_member),
     )
     if work.holds_nothing:

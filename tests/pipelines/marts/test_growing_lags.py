@@ -29,6 +29,8 @@ from tests.pipelines.partition import run
 
 ALLOWED_S = Evaluation().allowed_time_ms / 1000
 WINDOW_S = Evaluation().window_ms / 1000
+SEEN_S = 10
+"""So long after it happened something stands in the rows of a tick: a sample, then a tick."""
 Gold = dict[str, list[dict[str, Any]]]
 
 
@@ -145,6 +147,106 @@ def test_no_one_of_a_thousand_series_that_only_grow_is_ever_ok(seed: int) -> Non
     chance = np.random.default_rng(100 + seed)
     for gold in played_beside([growing(chance, seconds=400) for _ in range(100)]):
         check_grown(gold)
+
+
+def behind_by_a_share(per_s: float, share: float, *, tells: bool, seconds: int = 320) -> Work:
+    """A steady deficit that is smaller than what comes between two reports."""
+    return Work(
+        lambda at: FIRST + int(per_s * at),
+        lambda at: FIRST + int(share * per_s * at),
+        commit_s=5,
+        seconds=seconds,
+        stored=lambda offset: (offset - FIRST) / per_s,
+        tells=tells,
+    )
+
+
+def by_the_second(chance: np.random.Generator, *, seconds: int) -> Work:
+    """A lag that grows over each five seconds, of rates, bursts and waves by the second."""
+    per_s = chance.choice([0.3, 1, 5, 40, 700])
+    share = chance.choice([0, 0.3, 0.7, 0.9, 0.97])
+    at = np.arange(seconds + 1)
+    style = {
+        "even": np.ones(len(at)),
+        "drips": 2 * chance.random(len(at)),
+        "waves": np.where(at // 25 % 2, 1.8, 0.2),
+    }[str(chance.choice(["even", "drips", "waves"]))]
+    ends = np.floor(np.cumsum(per_s * style)).astype(int)
+    wanted = np.floor(share * np.cumsum(np.diff(ends, prepend=0) * 2 * chance.random(len(at))))
+    behind = np.maximum.accumulate(ends - wanted.astype(int)) + at // 5
+    done = np.maximum.accumulate(np.maximum(ends + at // 5 - behind, 0))
+    ends = FIRST + np.maximum.accumulate(done + behind)
+    done = FIRST + done
+
+    def stored(offset: int) -> float:
+        return float(np.searchsorted(ends, offset, side="right")) - 0.5
+
+    return Work(
+        lambda at: int(ends[int(at)]),
+        lambda at: int(done[int(at)]),
+        commit_s=int(chance.choice([1, 5])),
+        seconds=seconds,
+        stored=stored,
+        tells=bool(chance.random() < 0.6),
+        held_max=int(chance.choice([1, 32, 1000])),
+    )
+
+
+def check_late(gold: Gold, work: Work) -> bool:
+    """From where messages go on to wait for too long, and that is seen: no OK, trouble within two
+    windows, and one window of it. Were there so many seconds of it?
+    """
+    waits = (at - work.stored(work.finished(at)) for at in range(work.seconds))
+    well = [at for at, wait in enumerate(waits) if wait <= ALLOWED_S + 0.5]
+    since = max(well, default=0) + SEEN_S
+    if work.seconds - since < 3 * WINDOW_S:
+        return False
+    group = sorted(gold["group_state"], key=lambda row: row["observed_at"])
+    shown = [(second(row["observed_at"]), row["state"]) for row in group]
+    late = [one for one in shown if one[0] > since]
+    assert {state for _, state in late} <= {"UNKNOWN", "SLOW", "STALLED"}, late
+    assert {state for at, state in late if at > since + 2 * WINDOW_S} <= {"SLOW", "STALLED"}, late
+    own = [row for row in gold["stalled_windows"] if second(row["observed_at"]) >= since]
+    assert {row["state"] for row in own} <= {"OPEN"}
+    assert len({row["window_id"] for row in own}) <= 1
+    return True
+
+
+@pytest.mark.parametrize("every_s", [1, 2, 5])
+def test_a_deficit_smaller_than_what_reports_hide_is_seen_as_soon_as_messages_wait_too_long(
+    every_s: int,
+) -> None:
+    works = [
+        behind_by_a_share(per_s, share, tells=tells)
+        for per_s in (1, 5, 40, 700)
+        for share in (0.7, 0.8)
+        for tells in (True, False)
+    ]
+    golds = played_beside(works, every_s=every_s)
+    assert all(check_late(*one) for one in zip(golds, works, strict=True))
+
+
+def test_who_is_late_before_its_first_window_is_full_is_not_well() -> None:
+    """Thirty messages came in the five seconds before; nobody has finished one since."""
+    work = Work(
+        lambda at: FIRST + 30 + max(0, int(at) - 40),
+        lambda at: FIRST,
+        commit_s=5,
+        seconds=140,
+        stored=lambda offset: (offset - FIRST) / 6 - 5 if offset < FIRST + 30 else offset - FIRST,
+    )
+    (gold,) = played_beside([work], every_s=1)
+    late = [row for row in gold["group_state"] if (row["time_lag_ms"] or 0) > 30_000]
+    assert {row["state"] for row in late} == {"UNKNOWN", "STALLED"}
+
+
+@pytest.mark.parametrize("every_s", [1, 2, 5])
+def test_no_lag_that_grows_by_the_second_is_ok_however_often_it_is_seen(every_s: int) -> None:
+    chance = np.random.default_rng(every_s)
+    works = [by_the_second(chance, seconds=300) for _ in range(100)]
+    golds = played_beside(works, every_s=every_s)
+    checked = [check_late(*one) for one in zip(golds, works, strict=True)]
+    assert sum(checked) > 30
 
 
 def test_a_window_is_over_when_the_queue_catches_up_and_says_so() -> None:

@@ -1,0 +1,86 @@
+"""What waited over a window, and since when the least of that has never become less.
+
+Place in the walk: the offsets of the ticks of a window → its extremes, from which the rules follow.
+
+Each report, pull and sample lets what waits swing, so that of a lag that grows it becomes less
+again and again from one tick to the next. The least of a window leaves these swings out, as long as
+they are shorter. It is noted of queues beyond what is allowed only: growth_least; growth_from_us
+and growth_from, since when it has never become less, and what it was then. Invariant: they begin
+anew where what is compared does. Absent on purpose: rules, and longer courses (`queue_courses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from pipelines.base.settings import Evaluation
+from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
+from pipelines.marts.judging.progress import open_messages
+from pipelines.marts.judging.rules import Extremes, allowed_lag
+from pipelines.marts.mart import Positions
+
+
+class Growths:
+    """The growths of the queues that are looked at, in the columns of `attention`."""
+
+    def __init__(
+        self,
+        columns: dict[str, Positions],
+        ring: Mapping[str, np.ndarray[tuple[int, int], np.dtype[np.int64]]],
+        *,
+        slot: Callable[[int], int],
+        evaluation: Evaluation,
+    ) -> None:
+        self._columns = columns
+        self._ring = ring
+        self._slot = slot
+        self._evaluation = evaluation
+
+    def note(
+        self,
+        rows: Positions,
+        count: Positions,
+        max_offset_before: Positions,
+        is_anew: Flags,
+        *,
+        tick_us: int,
+    ) -> None:
+        """The open messages of a tick; max_offset_before: the end of the queue a window ago."""
+        columns = self._columns
+        allowed = allowed_lag(columns["max_offset"][rows], max_offset_before, self._evaluation)
+        is_beyond = (count > allowed) | (columns["late_us"][rows] != UNKNOWN)
+        columns["growth_from_us"][rows[~is_beyond]] = UNKNOWN
+        some = rows[is_beyond]
+        if not len(some):
+            return
+        least = self.extremes(some, tick_us).open_least
+        begins = is_anew[is_beyond] | (columns["growth_from_us"][some] == UNKNOWN)
+        begins |= least < columns["growth_least"][some]
+        columns["growth_least"][some] = least
+        columns["growth_from_us"][some[begins]] = tick_us
+        columns["growth_from"][some[begins]] = least[begins]
+
+    def extremes(self, rows: Positions, tick_us: int) -> Extremes:
+        """What the window up to this tick held of some of the queues."""
+        evaluation = self._evaluation
+        slide_us = evaluation.slide_us
+        midway_us = tick_us - evaluation.ticks_per_window // 2 * slide_us
+        end, reached = self._ring["max_offset"], self._ring["reached"]
+        begin_us = np.maximum(self._columns["based_us"][rows], tick_us - evaluation.window_us)
+        first, last = np.full(len(rows), UNKNOWN), np.full(len(rows), UNKNOWN)
+        least, midway = np.full(len(rows), NEVER), np.full(len(rows), UNKNOWN)
+        never_fell = np.ones(len(rows), bool)
+        for at_us in range(tick_us - evaluation.window_us, tick_us + 1, slide_us):
+            slot = self._slot(at_us)
+            mark = reached[slot][rows]
+            count = np.where(at_us >= begin_us, open_messages(end[slot][rows], mark), UNKNOWN)
+            is_known = count != UNKNOWN
+            first = np.where(first == UNKNOWN, count, first)
+            np.minimum(least, np.where(is_known, count, NEVER), out=least)
+            never_fell &= ~is_known | (last == UNKNOWN) | (count >= last)
+            last = np.where(is_known, count, last)
+            midway = np.where((midway == UNKNOWN) & (at_us >= midway_us) & is_known, mark, midway)
+        is_half = begin_us <= midway_us
+        return Extremes(first, least, midway, never_fell & (last > first), is_half)
