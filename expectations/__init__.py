@@ -1,1 +1,1 @@
-"""Data-quality suites, written as code, that check a lake and write verdicts to gold."""
+"""Defines data-quality checks in code, runs them on a lake and stores the results in gold."""

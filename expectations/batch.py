@@ -1,4 +1,4 @@
-"""Chooses the rows for a check run: the cycles after the last one judged, up to a limit.
+"""Selects a check run's batch: the rows of the next unchecked cycles, up to a limit.
 
 Place in the walk: first, before any table is opened. Bronze and gold are judged to the same
 moment, that of a complete cycle, so that what gold says can be held against the facts it took.

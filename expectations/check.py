@@ -1,4 +1,4 @@
-"""Types for checks and their findings, shared by suites, Spark and Great Expectations.
+"""Defines check and finding types shared by the suites, Spark and Great Expectations.
 
 Place in the walk: after gold. Suites declare laws; executors count what breaks them in the
 rows that are new (`work`); `judging` hands the counts to Great Expectations.

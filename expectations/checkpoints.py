@@ -1,4 +1,4 @@
-"""Performs one check run: picks a batch, counts breaches on Spark and judges the counts.
+"""Performs a check run: selects a batch, counts violations in Spark and judges the counts.
 
 Place in the walk: `commands` calls it again and again; `results` keeps what it finds.
 

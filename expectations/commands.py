@@ -1,4 +1,4 @@
-"""The `tidemark check` command: prints a table, sets an exit code, writes results to gold.
+"""Implements the `tidemark check` command, which checks a lake and reports the results.
 
 With `--every-cycles` it runs round after round beside a pipeline and prints a line for each.
 

@@ -1,4 +1,4 @@
-"""Custom expectation for Great Expectations: the breach count must be zero.
+"""Custom Great Expectations expectation that a check's violation count is zero.
 
 A subject counts, in one pass over millions of rows, what breaks a law per key; Great
 Expectations then names the keys. Its own window and uniqueness checks over all rows cost ten

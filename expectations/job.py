@@ -1,4 +1,4 @@
-"""The Spark job behind a check run: one task per unit of work.
+"""Spark job for a check run, with one task per unit of work.
 
 Invariant: the driver receives counts and samples, never rows. Absent on purpose: what a law means.
 """

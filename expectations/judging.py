@@ -1,4 +1,4 @@
-"""Has Great Expectations judge Spark's counts: a suite per table, an expectation per check.
+"""Evaluates Spark's violation counts with Great Expectations, using one suite per table.
 
 Invariant: the context is in memory and contacts no service; it gets a few hundred rows, however
 many were read. A check that cannot be evaluated is a failed check with the reason in words, never a

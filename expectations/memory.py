@@ -1,4 +1,4 @@
-"""Stores what one check run hands on to the next: judged positions and carried rows.
+"""Persists state between check runs: the position reached and the rows carried forward.
 
 Place in the walk: read before a batch is chosen, written when its results are in gold. One small
 file, <lake>/state/checks/memory.json, and beside it what is carried of tables: open intervals

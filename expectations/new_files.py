@@ -1,4 +1,4 @@
-"""Finds the files that hold a batch's rows of a table by reading the table's log.
+"""Finds the files that contain a batch's rows by reading the table's log.
 
 So the cost of a run grows with what is new.
 

@@ -1,4 +1,4 @@
-"""Performs a round of checks: run after run until every complete cycle has been judged.
+"""Performs a round of check runs, repeating until every complete cycle has been checked.
 
 Place in the walk: `commands` asks for one round, or for one after every nth cycle. A round holds
 the lease of its role, so that two rounds never judge the same rows at once.

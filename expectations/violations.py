@@ -1,4 +1,4 @@
-"""Counts a table's new rows that break its laws, and keeps a bounded sample of them.
+"""Counts a table's new rows that violate its constraints and keeps a bounded sample.
 
 Place in the walk: executors call it on the rows that they read (`work`); tests call it on literal
 rows.

@@ -1,4 +1,4 @@
-"""Runs checks on executors: reads a table's new rows and counts those that break its laws.
+"""Runs checks on executors, counting the new rows that violate each table's constraints.
 
 Place in the walk: Spark hands `carry_out` to its executors, a unit of work a task (`job`); tests
 call it without Spark.

@@ -1,1 +1,1 @@
-"""Spark pipelines from bronze facts to gold tables, and `tm`, the notebook API for a lake."""
+"""Spark pipelines that turn bronze facts into gold tables, and the tools built on them."""

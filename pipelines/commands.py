@@ -1,4 +1,4 @@
-"""The `tidemark pipeline run`, `pipeline replay`, `evaluate` and `lab` commands.
+"""Implements the `tidemark pipeline run`, `pipeline replay`, `evaluate` and `lab` commands.
 
 Absent on purpose: work. SIGTERM and SIGINT let the cycle under way end, then the process exits with
 0.

@@ -1,1 +1,1 @@
-"""Laws for the data, by kind: tables, rows, related rows, intervals, queue ends, emitters."""
+"""Data-quality suites, one module each, from table schemas to emitter telemetry."""

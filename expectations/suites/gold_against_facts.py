@@ -1,4 +1,4 @@
-"""Laws across rows: gold checked against its facts, and reports against earlier reports.
+"""Checks gold rows against their source facts, and offset reports against earlier ones.
 
 A fault in a mart shows here as a disagreement: each law looks at bronze and at gold of the same
 cycles, and computes nothing the way the mart does.

@@ -1,4 +1,4 @@
-"""Laws for interval tables: revisions, starts and ends, and one reader per queue at a time.
+"""Checks interval tables for consistent revisions, valid bounds and overlapping readers.
 
 Revisions follow each other, an interval ends after it began, and one client reads a queue at a
 time.

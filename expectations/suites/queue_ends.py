@@ -1,4 +1,4 @@
-"""Law for queue ends: neither end moves backwards within one life of a queue.
+"""Checks that a queue's minimum and maximum offsets never fall within one incarnation.
 
 A queue is reported when it moved, so the row before may have been judged long ago: the last ends of
 each queue are carried from run to run, at most ENDS_MAX of them. Beyond it those reported longest

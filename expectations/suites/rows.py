@@ -1,4 +1,4 @@
-"""Laws for single rows: ordered watermarks, correct sums and explained nulls.
+"""Checks on single rows: ordered watermarks, correct sums and explained nulls.
 
 An unknown number says why it is unknown.
 

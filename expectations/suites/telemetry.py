@@ -1,4 +1,4 @@
-"""Telemetry laws per emitter: no gaps, duplicates, losses, clock disagreement or silence.
+"""Checks each emitter's telemetry for gaps, duplicates, losses, clock errors and silence.
 
 A lag computed over lost facts looks like any other lag, therefore these checks stand before all
 trust in a number. What they must remember of an emitter is a few numbers (`memory`).

@@ -1,4 +1,4 @@
-"""The `tidemark backtest` command: compares rule sets over a past time range of a lake.
+"""Implements the `tidemark backtest` command, which compares rule sets over past lake data.
 
 Absent on purpose: work. Spark is started only when ours are asked for with figures that the lake's
 gold was not computed with: then that gold is computed by a replay, into a place of its own.

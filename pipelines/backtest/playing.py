@@ -1,4 +1,4 @@
-"""Plays alert rules over past data with the evaluation, life cycle and grouping used live.
+"""Replays alert rules over past data with the evaluation and grouping used in production.
 
 Place in the walk: gold's rows, in the order of their time (`run`), → looks → `alerting.step` → what
 was sent, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after

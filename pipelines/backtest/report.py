@@ -1,4 +1,4 @@
-"""Formats backtest results: a table for people, JSON for programs.
+"""Formats backtest results as a table for people and as JSON for programs.
 
 Invariant: what is not known (no incident reported, or none known; no group of which a fact speaks)
 is null in JSON and a word in the table, never 0. Absent on purpose: judging which rule set is

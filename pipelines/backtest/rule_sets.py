@@ -1,4 +1,4 @@
-"""Backtest rule sets, selected by name or configured in a TOML file.
+"""Defines the rule sets to backtest, selected by name or configured in a TOML file.
 
     [[rules]]
     of = "ours"             # window_ms, slide_ms, allowed_lag, allowed_time_ms

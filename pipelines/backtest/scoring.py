@@ -1,4 +1,4 @@
-"""Scores reports against incidents: found, missed or false, how soon and how often.
+"""Scores rule sets against known incidents: detections, misses, false alarms and delays.
 
 Place in the walk: incidents (`truths`) and what a rule set reports (`verdicts`), group by group →
 scores. An incident is found when something is reported of its place from its begin to its end and a

@@ -1,4 +1,4 @@
-"""Known incidents, planted by an experiment or recorded by hand.
+"""Loads known incidents, whether planted by an experiment or recorded by hand.
 
 Place in the walk: the table <lake>/experiment/ground_truth, or a file (CSV, TOML, JSON) →
 `scoring`. A row: cluster, group, topic, queue_id, kind, begin, end; a topic or queue that is not

@@ -1,4 +1,4 @@
-"""Collects what each rule set reports about given groups over a past time range of a lake.
+"""Collects each rule set's verdicts on given groups over a past time range of a lake.
 
 Place in the walk: ours from gold (stalled_windows by queue, group_state by group), those of others
 from bronze facts, judged at ticks of the same grid → `Told`, for `scoring`. Invariant: a report of

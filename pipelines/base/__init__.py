@@ -1,1 +1,1 @@
-"""Code shared by every room: settings, times, number wording and command-line options."""
+"""Code shared by all pipeline packages: settings, secrets, times and text formatting."""

@@ -1,4 +1,4 @@
-"""Command-line options shared by several rooms, and the user that a command runs as.
+"""Defines the command-line options that several packages share.
 
 Absent on purpose: work, and whatever a room alone knows.
 """

@@ -1,4 +1,4 @@
-"""Checks which hosts a channel may contact, and at which of their IP addresses.
+"""Restricts the hosts and IP addresses to which a channel may connect.
 
 A name that is not allowed is not contacted. Its addresses are looked up once, all must be allowed,
 and the connection is made to one that was checked; when the first does not answer, the next is

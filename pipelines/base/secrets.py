@@ -1,4 +1,4 @@
-"""Secrets, read from the environment or a file and kept out of logs and errors.
+"""Reads secrets from the environment or a file and keeps them out of logs and errors.
 
 They are never in the settings themselves.
 """

@@ -1,4 +1,4 @@
-"""Pipeline settings, and the figures that verdicts rest on.
+"""Pipeline settings, including the parameters that determine verdicts.
 
 Invariant: the part that decides verdicts (`Evaluation`) is stored with the marks of a run; a run is
 never continued with another one, because its windows would then mix two meanings. Absent on

@@ -1,4 +1,4 @@
-"""Converts datetimes to and from whole microseconds since 1970 UTC, and to text.
+"""Converts datetimes exactly to and from whole microseconds since the Unix epoch.
 
 Place in the walk: wherever a number of a plan, a state or a command line meets a datetime. By whole
 numbers alone: a float of seconds since 1970 is off by some hundred nanoseconds.

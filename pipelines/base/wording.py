@@ -1,4 +1,4 @@
-"""Formats numbers, lower bounds and times in words, consistently wherever people read them.
+"""Formats numbers, lower bounds and times consistently as human-readable text.
 
 Invariant: unknown is a word with its reason, never 0 or a dash alone; a lower bound stands in a
 column of its own and never in that of the figure. Absent on purpose: markup.
