@@ -1,1 +1,1 @@
-"""Cycles: each takes a cut of facts, computes gold on executors and commits it exactly once."""
+"""Runs pipeline cycles, each of which turns one cut of the facts into gold exactly once."""

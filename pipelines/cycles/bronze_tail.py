@@ -1,4 +1,4 @@
-"""Finds new bronze files, table by table: those that no finished cycle has covered yet.
+"""Finds each table's new bronze files, which no finished cycle has processed yet.
 
 Place in the walk: the driver, before a plan: it reads the tables' logs and the small rows of
 `shipments`, and hands executors names of files. Invariant: every row at or below a shipped horizon

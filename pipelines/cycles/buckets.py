@@ -1,4 +1,4 @@
-"""Assigns rows to the partitions of a cycle by hash bucket.
+"""Assigns a cycle's rows to partitions by hashing their group or emitter.
 
 Place in the walk: executors that read bronze files split their rows here; each part travels to the
 partition of its bucket as one value, so that Spark moves few large values instead of many rows.

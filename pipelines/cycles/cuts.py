@@ -1,4 +1,4 @@
-"""Cuts: the span of each emitter's rows and time that a cycle takes, bounded by shipments.
+"""Chooses the range of each emitter's shipped rows that the next cycle processes.
 
 Place in the walk: the driver reads the shipped horizons and asks `next_cuts`; a plan records the
 answer. Invariant: an emitter's cuts follow each other without gap or overlap, and end where a

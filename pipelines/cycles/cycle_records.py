@@ -1,4 +1,4 @@
-"""Short cycle records that outlive the plans of their day and are kept as long as gold.
+"""Replaces expired cycle plans with compact records that are retained as long as gold.
 
 Place in the walk: upkeep keeps a day's cycles in <lake>/state/cycles before it drops that day of
 plans; readers that ask about a moment of long ago find here to where, and to which row, each

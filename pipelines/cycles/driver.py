@@ -1,4 +1,4 @@
-"""Drives a run: plans, computes and commits one cycle after another.
+"""Drives a pipeline run by planning, computing and committing one cycle after another.
 
 Place in the walk: the live stream and replays call `next_cycle`. What is decided is decided by
 `plan`; what is computed is computed by executors; what is written to gold is committed here. Now

@@ -1,4 +1,4 @@
-"""Gold data files: written by executors and committed by the driver, exactly once.
+"""Writes gold data files on executors and commits them exactly once from the driver.
 
 Place in the walk: the end of a partition's work, and of a cycle. What travels to the driver is the
 name of each file, its size and its statistics; never a row. delta-rs is the only writer of gold

@@ -1,4 +1,4 @@
-"""A cycle's Spark job: executors read and split its files, then judge the buckets.
+"""Spark job for a cycle: executors split its files into buckets and judge each bucket.
 
 Place in the walk: the driver's one call a cycle. A reading task yields rows by bucket, packed;
 Spark brings each bucket's parts together; a judging task writes its gold and state, and names of

@@ -1,4 +1,4 @@
-"""The live run: performs cycle after cycle until it is stopped.
+"""Runs the live pipeline, performing one cycle after another until it is stopped.
 
 Place in the walk: `tidemark pipeline run`, `tidemark demo` and the freshness bench. A cycle begins
 as soon as a shipment is there, and no sooner than `Pace.cycle_ms` after the one before it.

@@ -1,4 +1,4 @@
-"""Cycle plans: recorded before a cycle's first gold row and closed after its last.
+"""Records each cycle's plan before its first gold row and closes the plan after its last.
 
 Place in the walk: `next_cuts` decides what the next cycle takes; `Plans` records that in
 <lake>/state/plans and hands it back after a restart: how far the run has come, and what a cycle has

@@ -1,4 +1,4 @@
-"""Replays a past range into a separate lake and compares the result with the existing gold.
+"""Replays a past time range into a separate lake and compares it with the existing gold.
 
 Place in the walk: the same cycles as the live run, over bronze that is there already. A range
 begins where a state of the live run was kept, at or before `--from`, or with the first row of

@@ -1,4 +1,4 @@
-"""Saved states from which replays start: one per hour of data time, later one per day.
+"""Keeps hourly state snapshots as replay starting points and later thins them to daily.
 
 Place in the walk: the end of a cycle notes one in <lake>/state/snapshots; a replay starts from the
 newest before its range; what no replay starts from any more is swept. Invariant: what `kept` names

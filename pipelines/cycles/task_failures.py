@@ -1,4 +1,4 @@
-"""Carries an executor's failure to the driver as a value.
+"""Returns executor failures to the driver as messages rather than Spark exceptions.
 
 Place in the walk: between an executor's work and the driver that collects it, in cycles and checks.
 Spark makes fifty lines of an error raised in an executor; ours is one sentence for a person, so it

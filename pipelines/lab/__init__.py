@@ -1,1 +1,1 @@
-"""JupyterLab for the investigation notebooks."""
+"""Runs JupyterLab with the investigation notebooks."""

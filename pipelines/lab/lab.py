@@ -1,4 +1,4 @@
-"""Sets up JupyterLab for our notebooks: every kernel knows the lake, and no dialog appears.
+"""Sets up JupyterLab so that notebooks open without dialogs and already know the lake.
 
 Place in the walk: `tidemark lab`. The lake is in the environment of the process, which kernels
 inherit, so that notebooks run anywhere by the kernel `python3`. Invariant: the server listens on

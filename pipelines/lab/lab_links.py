@@ -1,4 +1,4 @@
-"""JupyterLab extension: an alert's link opens a filled-in notebook for that kind of trouble.
+"""JupyterLab extension that opens a pre-filled investigation notebook from an alert link.
 
 Place in the walk: an extension of the server that `tidemark lab` starts. A link of an alert asks
 for `/tidemark/investigate?kind=…&group=…`; the notebook of that kind is copied with these values,

@@ -1,1 +1,1 @@
-"""Lake storage, independent of its tables' meaning: schemas, logs, files, leases, appends."""
+"""Lake storage layer, independent of table contents: schemas, logs, files and leases."""

@@ -1,4 +1,4 @@
-"""Starts Spark once and has Java archive the classes it loaded, to speed up later starts.
+"""Starts Spark once to build the Java class archive that speeds up later starts.
 
 Place in the walk: `python -m pipelines.lake.archived_start`, the last step of the set-up. It
 writes, reads and joins a small Delta table, so that what every session loads is among the classes.

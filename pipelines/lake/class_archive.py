@@ -1,4 +1,4 @@
-"""Java's archive of parsed Spark classes, and the options that make Java use it.
+"""Manages the archive of parsed Spark classes that speeds up Java start-up.
 
 Place in the walk: under `session`, which names the archive to every Java it starts;
 `archived_start` makes it at the end of the set-up. With it a start of Spark takes 5 s less, and

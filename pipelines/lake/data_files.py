@@ -1,4 +1,4 @@
-"""Reads and writes a lake's data files from executors, on disk or in an object store.
+"""Lets executors read and write a lake's data files on disk or in an object store.
 
 Place in the walk: bronze files in, gold files and keyed state out. Delta's logs are none of its
 business: a file that is written here belongs to nobody until the driver commits it.

@@ -1,4 +1,4 @@
-"""The lake without Spark: where its tables are stored and how they are read.
+"""Locates and reads a lake's tables without Spark.
 
 Place in the walk: the shipper fills <lake>/bronze, the marts <lake>/gold, cycles <lake>/state;
 every reader that is not a mart goes through here. Invariant: a table that is absent is either an

@@ -1,4 +1,4 @@
-"""Leases that allow at most one process of each kind per lake and name their holder.
+"""Grants leases so that at most one process per lake performs each role.
 
 On a disk the kernel keeps the lease: a lock on <lake>/state/leases/<role>.json, freed with its
 process; it is lost when that file is moved away. In an object store the file is the lease: made,

@@ -1,4 +1,4 @@
-"""Converts declared columns to Arrow schemas, and tables to and from Arrow streams.
+"""Builds Arrow schemas from declared columns and serialises tables as Arrow streams.
 
 Place in the walk: beside everything that reads or writes a table without Spark, in the driver and
 in executors. Invariant: timestamps are microseconds UTC; what is read from a stream equals what was

@@ -1,4 +1,4 @@
-"""The pipelines' Spark session: one place for Java, jars and settings.
+"""Creates the pipelines' Spark session with the required Java, jars and settings.
 
 Place in the walk: made once per process, before the first cycle. Settings are those measured for
 small appends on two cores (docs/adr/0003-gold-by-a-driver-loop.md): the snapshot of a Delta table

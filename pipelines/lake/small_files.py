@@ -1,4 +1,4 @@
-"""Reads and writes a lake's single files: log entries, leases, read places, merged files.
+"""Reads and atomically writes individual lake files, such as log entries and leases.
 
 Place in the walk: below `tail`, `lease` and `upkeep`; delta-rs offers no way to a single file.
 Invariant: a file is there whole or not at all; what is conditional is decided by the store, never

@@ -1,4 +1,4 @@
-"""Appends rows to a Delta table, keeps its log short and adds newly declared columns.
+"""Appends rows to Delta tables, keeping their logs short and adding new columns.
 
 Place in the walk: the one door of plans, states, histories, checks, reports, retirements. A cycle's
 gold files are committed by `pipelines.cycles.gold_files`, bronze by the shipper, by the same rules;

@@ -1,4 +1,4 @@
-"""Follows a Delta table's tail: the files that its newest commits added, and who wrote them.
+"""Follows a Delta table's log to find the files that its newest commits added.
 
 Place in the walk: the driver learns names, sizes and bounds of new bronze files from log entries
 alone; executors read the files. The cost depends on what is new, not on the table's age.

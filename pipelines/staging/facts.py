@@ -1,4 +1,4 @@
-"""Turns bronze rows into the columnar facts that marts read.
+"""Converts bronze rows into the columnar facts that marts read.
 
 Place in the walk: bronze files → facts of a hash bucket → marts. One to one: moments become whole
 microseconds, repeating texts dictionaries, and the plain consequences of a row are added to it.

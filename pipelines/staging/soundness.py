@@ -1,4 +1,4 @@
-"""Sets aside bronze rows that violate their table's declaration; the others are judged.
+"""Sets aside and reports bronze rows that violate their table's declaration.
 
 Place in the walk: bronze files → rows of a cut → here → hash buckets. A row with a null where none
 may be, or an impossible number, is reported with table, column and rule, and judged by nobody. The
