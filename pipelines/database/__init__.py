@@ -1,1 +1,1 @@
-"""The SQL database shared by alerting, jobs, operations and sign-in."""
+"""Provides the SQL database shared by alerting, jobs, operations and sign-in."""

@@ -1,4 +1,4 @@
-"""Limits the duration of every PostgreSQL query, giving up on a server that falls silent.
+"""Bounds the duration of PostgreSQL queries, even when the server stops responding.
 
 Place in the walk: `database` loads it when an address names a PostgreSQL. A server bounds its own
 work (`statement_timeout`); one whose machine stands still says nothing, so a query is given up

@@ -1,4 +1,4 @@
-"""The one clock that all centres share: the database's.
+"""Provides the database's clock as the common time source for processes on all machines.
 
 Place in the walk: below the centre and the commands. Moments that one process writes and another
 compares (when a run is due, until when it is claimed) must be of one clock: two machines may be

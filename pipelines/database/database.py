@@ -1,4 +1,4 @@
-"""Opens the database for all state outside the lake, by default in the home folder.
+"""Opens and migrates the database that holds all state outside the lake.
 
 It migrates the tables to this version and maps its errors to ours, grouped by what the caller can
 do about them. SQLite keeps a write-ahead log, syncs each commit and waits LOCK_WAIT_S for a lock,

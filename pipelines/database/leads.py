@@ -1,4 +1,4 @@
-"""Leader election per role, using a lease with a fencing token.
+"""Elects a leader per role using a lease with a fencing token.
 
 A leader says that it is there each time it stores something, and in between. One whose lease is
 over, or that was seen to say nothing for as long as a lease lasts, is followed by whoever asks

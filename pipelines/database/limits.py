@@ -1,4 +1,4 @@
-"""Storage limits: how much the database keeps, and for how long.
+"""Defines limits on how much data the database stores and for how long.
 
 Each figure says what happens beyond it.
 """

@@ -1,4 +1,4 @@
-"""Migrates an empty or older database to the tables of the current version.
+"""Migrates an empty or outdated database to the current schema.
 
 Place in the walk: `database` comes here when what it opened is not of this version. Invariant: all
 steps run on the connection, and in the transaction, that are given. Absent on purpose: a way back.

@@ -1,4 +1,4 @@
-"""Long operations: starting one returns an id at once, by which its state can be queried.
+"""Records long-running operations so that their state can be queried by id.
 
 Invariant: an operation ends once. One of which nobody said how it ended until its time was over has
 EXPIRED; one whose process has been silent for SILENT_US, or was found dead, is LOST; who comes

@@ -1,4 +1,4 @@
-"""Detects when the file of an open SQLite database has been moved away or replaced.
+"""Detects whether the file of an open SQLite database has been moved or replaced.
 
 Place in the walk: below `database`. SQLite goes on with the file that it has open, wherever that is
 by now: what is stored there would be lost. So a connection counts as broken as soon as its path

@@ -1,4 +1,4 @@
-"""Table definitions for the current version; the migrations create the tables.
+"""Defines the current version's database tables, which the migrations create.
 
 Every row that belongs to a lake says to which. Moments are µs since 1970, UTC. Texts that others
 chose are JSON with escapes (`Escaped`): PostgreSQL refuses NUL in a text, and no encoding has

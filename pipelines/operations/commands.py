@@ -1,4 +1,4 @@
-"""The `tidemark operations` command: runs, lists, shows, awaits and stops long operations.
+"""Implements the `tidemark operations` commands, which manage long-running operations.
 
 Absent on purpose: work.
 """

@@ -1,4 +1,4 @@
-"""The process that runs an operation's command and records how it ended.
+"""Runs an operation's command in a supervising process and records how it ends.
 
 Place in the walk: begun by `commands`, in a session of its own, so that it outlives whoever asked.
 

@@ -1,4 +1,4 @@
-"""Commands that run as long operations: they end unaided, perhaps after minutes. Pure."""
+"""Lists the commands that can run as long operations, all of which finish unaided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts, queries and stops operations for the command line and for pages.
+"""Starts, queries and stops operations for the command line and the web pages.
 
 Place in the walk: between those and the store. Who asks on the machine of an operation's process
 sees whether that is still there; from elsewhere only its silence shows it.

@@ -1,1 +1,1 @@
-"""Lake upkeep: merges small files, and drops days that are past their retention."""
+"""Maintains a lake by merging small files and dropping days past their retention."""

@@ -1,4 +1,4 @@
-"""The `tidemark lake maintain`, `lake status` and `lake retire` commands.
+"""Implements the `tidemark lake maintain`, `lake status` and `lake retire` commands.
 
 Absent on purpose: work. SIGTERM and SIGINT let the step under way end, then the process exits
 with 0.

@@ -1,4 +1,4 @@
-"""Runs a lake maintainer and a lake checker beside a pipeline, at low priority.
+"""Runs lake maintenance and data checks alongside a pipeline at low priority.
 
 Place in the walk: `tidemark pipeline run`, unless it has `--no-upkeep` or `--checks-every 0`. They
 are started again when they die, and ended with the pipeline. Invariant: nothing that happens to

@@ -1,4 +1,4 @@
-"""Maintains a lake in rounds, table by table, and reports what is due.
+"""Maintains a lake's tables in periodic rounds and reports outstanding work.
 
 Place in the walk: `tidemark lake maintain` and `status`, and the process beside `tidemark pipeline
 run`. Invariant: one a lake, by its lease; a table that fails is reported and passed over. What a

@@ -1,4 +1,4 @@
-"""Merges a partition's files into fewer, and carries open intervals out of expiring days.
+"""Merges a partition's files and carries open intervals forward from expiring days.
 
 Place in the walk: steps of `work`. A file is a slice of time, sorted by group and time. An open
 interval was emitted once, maybe years ago; when its day goes it is written into the next one, as

@@ -1,4 +1,4 @@
-"""Plans the upkeep of one table: partitions to merge or drop, and files to vacuum.
+"""Plans a table's upkeep: partitions to merge or drop, and files to vacuum.
 
 Place in the walk: between looking at a table (`table_facts`) and doing something (`work`). Pure:
 facts and a moment go in, work comes out.

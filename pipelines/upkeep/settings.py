@@ -1,4 +1,4 @@
-"""Upkeep settings, and the figures that upkeep is based on.
+"""Upkeep settings, including file-size tiers and limits on the work per round.
 
 Invariant: nothing here changes what a reader finds within the days kept; it decides only in how
 many files it lies, and how long.

@@ -1,4 +1,4 @@
-"""Reads the facts that upkeep needs about a table from its log, using delta-rs.
+"""Reads the table metadata that upkeep needs from the Delta log.
 
 Place in the walk: before `plan`. Absent on purpose: decisions, and any write.
 """

@@ -1,4 +1,4 @@
-"""Carries out a table's planned upkeep: merges, drops and vacuums.
+"""Carries out a table's planned merges, drops and vacuums.
 
 Place in the walk: after `plan`. Drops and vacuums go by delta-rs, merges and drops that leave open
 intervals by `merging`; what plans say is kept in short before they go. Each step is one commit, or

@@ -1,4 +1,4 @@
-"""Alembic environment: runs an upgrade on the given connection, in its transaction."""
+"""Alembic environment that runs an upgrade within the given connection's transaction."""
 
 from __future__ import annotations
 

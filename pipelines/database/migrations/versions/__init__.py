@@ -1,1 +1,1 @@
-"""The individual migrations; each names its predecessor."""
+"""Individual database migrations, each of which names its predecessor."""

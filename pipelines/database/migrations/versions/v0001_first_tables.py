@@ -1,4 +1,4 @@
-"""Creates the first alerting tables.
+"""Creates the initial alerting tables.
 
 They are leads, cursors, alerts, groups, silences, acks, operations, notices and receivers.
 

@@ -1,4 +1,4 @@
-"""Adds the log of changes waiting for the lake, and a mark of how far it has caught up."""
+"""Adds tables that queue changes for the lake and record how many have been copied."""
 
 from __future__ import annotations
 

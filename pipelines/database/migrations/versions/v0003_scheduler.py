@@ -1,4 +1,4 @@
-"""Creates the scheduler's tables: jobs, groups, executors, runs, glue, users, audit.
+"""Creates the scheduler's tables: jobs, groups, executors, runs, glue, users and audit.
 
 Written out, and not taken from the tables of today: a migration does not change with them.
 """

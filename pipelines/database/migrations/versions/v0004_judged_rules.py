@@ -1,4 +1,4 @@
-"""Adds the table that records each rule's last evaluation."""
+"""Adds a table that records each rule's last evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds workflow runs and their steps, group access tokens, and a record of past imports."""
+"""Adds tables for workflow runs and their steps, group access tokens and past imports."""
 
 from __future__ import annotations
 

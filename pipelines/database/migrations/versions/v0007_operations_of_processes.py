@@ -1,4 +1,4 @@
-"""Adds an operation's command, its process, and when that process was last heard from."""
+"""Adds columns for an operation's command, process and last heartbeat."""
 
 from __future__ import annotations
 
