@@ -1,1 +1,1 @@
-"""Marts: one file per gold table, plus the steps that several of them share."""
+"""Marts that compute gold: one module per table, plus the steps that several of them share."""

@@ -1,4 +1,4 @@
-"""Columns shared by many gold tables, and rows shaped to match their table's declaration.
+"""Defines columns common to gold tables and shapes rows to match their declarations.
 
 Place in the walk: marts declare their tables with them; the last step of every mart. Invariant: one
 name, one meaning, in all tables. A mart that lacks a column, or has a null where none may be, fails

@@ -1,4 +1,4 @@
-"""Computes one partition of a cycle by running every step over its facts, in order.
+"""Computes one partition of a cycle by running every step, in order, over its facts.
 
 Place in the walk: called by the task of an executor and by tests, with the facts of one hash bucket
 and what the steps carried; what comes back is written by who called.

@@ -1,4 +1,4 @@
-"""Lag per queue, in messages and in time: one row per report of a group's progress.
+"""Computes each queue's lag, in messages and time, for every report of group progress.
 
 Place in the walk: staged group_watermarks → gold consumer_lag. Carried: the known lags of each
 queue in the minute before its last row, for the trend.

@@ -1,4 +1,4 @@
-"""Roll-ups of consumer_lag: each queue's lag per minute, per five minutes and per hour.
+"""Rolls up consumer_lag into one-minute, five-minute and hourly figures for each queue.
 
 A row has the least, greatest and last lag of the slot, and which queue of its group was the worst.
 

@@ -1,4 +1,4 @@
-"""Messages that ended up in a dead-letter queue, with the time of their first failure.
+"""Records messages that reached a dead-letter queue and when each first failed.
 
 Place in the walk: retry_dlq_flow → gold dead_letters. Carried: per group the first SENT_BACK of
 each message that failed in the last RETRY_SPAN_US; sixteen tries at the default levels take 4 h

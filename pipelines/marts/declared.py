@@ -1,4 +1,4 @@
-"""Lists all marts: every module in this folder that declares one as `MART`.
+"""Discovers the marts and shared steps in this package and orders them by dependency.
 
 Place in the walk: what cycles, replays, expectations and the documentation loop over. A new gold
 table is a new file here; nothing else needs to know of it.

@@ -1,4 +1,4 @@
-"""Delayed retries, grouped by delay: messages scheduled, released, waiting and overdue.
+"""Counts the scheduled, released, waiting and overdue retries at each delay level.
 
 Place in the walk: retry_dlq_flow → gold delayed_retries. Beside retry_flow, which closes the sheet
 by topic of origin, this says where a message waits: a delay is a level, and a level is one queue of

@@ -1,4 +1,4 @@
-"""Intervals in which a queue's messages risked double consumption, and how each turned out.
+"""Records when a queue's messages were at risk of double consumption, and the outcome.
 
 Place in the walk: facts, offset_violations and exposed queues → gold duplicate_risk_windows.
 `basis` distinguishes what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL, an unexpected

@@ -1,4 +1,4 @@
-"""Telemetry completeness: the rows each shipment promised against those found in bronze.
+"""Checks each telemetry shipment for completeness against the rows found in bronze.
 
 Place in the walk: shipments and the (emitter, seq) of all new bronze rows → gold emitter_health,
 which also says how far the emitter's clock is from that of its lake. Carried: rows beyond the last

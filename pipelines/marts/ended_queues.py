@@ -1,4 +1,4 @@
-"""Queues that have ended for a group, so that earlier rows about them no longer hold.
+"""Records queues that have ended for a group, so that their earlier rows no longer apply.
 
 Place in the walk: judged rows → gold ended_queues, which readers hold against the newest rows of
 consumer_lag. A queue ends with its group or its topic, and when a complete snapshot leaves it out;

@@ -1,4 +1,4 @@
-"""Crash cost per broker: bytes, messages and queues not yet on stable storage.
+"""Measures the unflushed data that each broker would lose in a crash.
 
 Place in the walk: flush_checkpoints and queue_watermarks → gold flush_health. Carried: what of each
 queue is not flushed, the last marks of the commit log, and facts of slots that are not over. While

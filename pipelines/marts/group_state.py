@@ -1,4 +1,4 @@
-"""A group's state on a broker: its worst queue in words, and sums over its queues.
+"""Derives each group's state on a broker: its worst queue and totals over all its queues.
 
 Place in the walk: judged rows → gold group_state. A row when the state of a queue of the group
 changed; on a grid of ten seconds of data time when anything did; and each SNAPSHOT_US. It stands

@@ -1,4 +1,4 @@
-"""Maps fact keys to row positions in a growing table.
+"""Maps keys to permanent row positions in a growing state table.
 
 Place in the walk: what keyed state rests on. A state is a table in which a key keeps its row for
 good and new keys are appended; facts find their rows here, at once for all facts of a cycle.

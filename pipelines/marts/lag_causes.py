@@ -1,4 +1,4 @@
-"""Causes of a group's lag, each with its figures, or UNKNOWN with the reason.
+"""Records the causes of each group's lag with supporting figures, or UNKNOWN with a reason.
 
 Causes are the listeners, the clients' windows, the division of queues, retries, bursts, and reads
 from disk.

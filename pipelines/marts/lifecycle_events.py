@@ -1,4 +1,4 @@
-"""Conditions on lifecycle facts: when topics, queues and groups end or knowledge is lost.
+"""Recognises lifecycle events that end topics, queues or groups, or that lose information.
 
 Place in the walk: every mart with a memory, risks and causes share them. Invariant: nothing is
 compared with an earlier life; a clean stop followed by a boot is no loss. Absent on purpose: what a

@@ -1,4 +1,4 @@
-"""Defines a mart: a declaration that everything else reads, and a pure columnar function.
+"""Defines a mart as a declared gold table and the pure function that computes its rows.
 
 Place in the walk: one file of this folder a gold table: what its rows mean, what they are made
 from, what is remembered between cycles, and how they are made. Cycles, replays, expectations and

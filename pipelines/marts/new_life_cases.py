@@ -1,4 +1,4 @@
-"""Infers from its offsets where a group began in one queue of a recreated topic.
+"""Infers from offsets where a group began reading a queue of a recreated topic.
 
 Place in the walk: positions of a group in the new life, one after the other → a verdict. Pure.
 

@@ -1,4 +1,4 @@
-"""Offset reports, and violations by cause, per group and ten-minute slot.
+"""Counts offset reports and violations by cause for each group in ten-minute slots.
 
 Place in the walk: consume_offsets and offset_violations → gold offset_health. Carried: counts of
 slots that are not over.

@@ -1,4 +1,4 @@
-"""Accepted offset reports that broke an offset law, and the facts that explain them.
+"""Records accepted offset reports that violate an offset rule, with any known explanation.
 
 A violation may have no such fact.
 

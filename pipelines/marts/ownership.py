@@ -1,4 +1,4 @@
-"""Queue ownership over time: intervals opened by ASSIGNED and closed when the queue is lost.
+"""Records the intervals during which each client owned a queue.
 
 Place in the walk: rebalance_events and lifecycle → gold ownership, as revisions. Carried: the open
 intervals. Invariant: one interval per queue and client at a time; an assignment reported twice

@@ -1,4 +1,4 @@
-"""Messages in a recreated topic that a group skipped, queue by queue.
+"""Records the messages that a group skipped in each queue of a recreated topic.
 
 Place in the walk: facts of a group and lifecycle → gold passed_over_messages. Carried: how far each
 queue of a group is by its marks (`positions`), and by accepted reports that no mark follows yet

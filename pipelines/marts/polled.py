@@ -1,4 +1,4 @@
-"""Marks rows polled from outside, and gives the margin of error of their timestamps.
+"""Marks externally polled rows and gives the margin of error of their timestamps.
 
 Place in the walk: lifecycle → per emitter that watches a broker from outside how often it asks, for
 marts that show figures of queues and groups. Carried: the last report of each. What is polled each

@@ -1,4 +1,4 @@
-"""POP group progress: messages not yet handed out, and those not yet acknowledged.
+"""Reports how many messages a POP group has yet to be handed and yet to acknowledge.
 
 Place in the walk: pop_watermarks → gold pop_progress. The consume offset of a POP group moves when
 messages are handed out, so its lag in consumer_lag is what was not handed out yet; this table has

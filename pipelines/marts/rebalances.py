@@ -1,4 +1,4 @@
-"""Changes in a group's membership and subscriptions, as reported by the broker.
+"""Records changes in a group's membership and subscriptions, as reported by the broker.
 
 Place in the walk: rebalance_events → gold rebalances. Ownership of queues has a mart of its own.
 Invariant: one row an event. Absent on purpose: anything that needs a second event.

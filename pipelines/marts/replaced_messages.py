@@ -1,4 +1,4 @@
-"""Pulled messages that a broker lost, and the messages that now occupy their offsets.
+"""Records pulled messages that a broker lost and the messages that took their offsets.
 
 Place in the walk: reused_offsets → gold replaced_messages. A window REPLAY_AFTER_TRUNCATION says
 what may come again; this says what is gone, by name: whoever counts by offsets takes the two for

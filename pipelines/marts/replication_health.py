@@ -1,4 +1,4 @@
-"""What the loss of a master costs now: what no slave has, and how far slaves are behind.
+"""Measures what losing a master would cost: unreplicated messages and slave lag.
 
 Place in the walk: flush_checkpoints (REPLICA), queue_watermarks, lifecycle → gold
 replication_health. Carried: what of each queue is on no slave, each slave's last marks, where each

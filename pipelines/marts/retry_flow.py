@@ -1,4 +1,4 @@
-"""Balance sheet for failed messages: how many were sent back, and where they are now.
+"""Balance sheet for failed messages: how many were sent back and what became of them.
 
 Place in the walk: retry_dlq_flow → gold retry_flow. Carried: totals, and counts of slots that are
 not over.

@@ -1,4 +1,4 @@
-"""Counts per slot of data time, each slot emitted once, when nothing more can be added.
+"""Sums counts per time slot and emits each slot once it can no longer change.
 
 Place in the walk: marts that count. Contributions (a key, a slot, counts) are summed up and wait
 until their emitter has reported everything up to the slot's end. Invariant: the same counts however

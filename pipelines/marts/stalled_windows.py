@@ -1,4 +1,4 @@
-"""Intervals in which a queue's consumption was not OK, recorded as revisions.
+"""Records, as revisions, the intervals in which a queue's consumption was not OK.
 
 A revision opens or closes a window, changes its rule, kind or head, or says that it is unknown.
 

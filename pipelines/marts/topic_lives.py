@@ -1,4 +1,4 @@
-"""Recreated topics, each with the moment from which its offsets start afresh.
+"""Records when topics were recreated and their offsets started afresh.
 
 Place in the walk: lifecycle → gold topic_lives, which pages show as a mark in time. Carried: when
 each topic was deleted, for GONE_KEPT_US.

@@ -1,4 +1,4 @@
-"""Queues and how many of their messages are not safe yet: not flushed, or on no slave.
+"""Tracks how many of each queue's messages are not yet flushed or not yet replicated.
 
 Place in the walk: queue_watermarks → `flush_health`, `replication_health`, which carry the queues
 that have such messages. Invariant: a queue is there as it was reported last; what ended, or has

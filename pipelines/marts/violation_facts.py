@@ -1,4 +1,4 @@
-"""Facts that explain an offset violation: queue moves, and who wrote the offsets.
+"""Collects possible explanations for offset violations: queue moves and offset writers.
 
 Place in the walk: rebalance_events and consume_offsets → what accounts for falls of offsets.
 Carried: the last move of each queue for MOVE_KEPT_US, its last writer and fall for TURN_SPAN_US.

@@ -1,1 +1,1 @@
-"""Causes of lag: their names, the figures behind them, and the tests that find them."""
+"""Diagnoses lag: defines its possible causes and the figures and tests that reveal them."""

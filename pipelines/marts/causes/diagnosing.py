@@ -1,4 +1,4 @@
-"""Lists all lag-cause tests in display order, and defines the load tests and UNKNOWN.
+"""Runs every lag-cause test on a group that is behind, and reports UNKNOWN if none matches.
 
 Place in the walk: what is known of a group that is behind at a tick → why it is, a finding a cause.
 Each test stands alone: without its figures it finds nothing, and a group of which no test finds

@@ -1,4 +1,4 @@
-"""Figures for a lagging group, and the findings that cause tests return.
+"""Defines the inputs and results of lag-cause tests: group figures and findings.
 
 Place in the walk: `causes.marks` and `causes.newest_reports` → the tests of `causes.members`,
 `causes.queues` and `causes.diagnosing` → rows of lag_causes. Invariant: a finding names a figure,

@@ -1,4 +1,4 @@
-"""Tracks the progress and intake of queues and groups, slot by slot.
+"""Tracks how many messages each queue and group receives and consumes in each time slot.
 
 Place in the walk: group_watermarks → sums of groups, from which the causes of a lag are named. Of a
 queue it is known what it was given in the present slot and the one before; of a group what it was

@@ -1,4 +1,4 @@
-"""Causes of lag that lie with members: paused, absent, busy, slow, idle or flapping.
+"""Tests for lag caused by members that are paused, absent, busy, slow, idle or flapping.
 
 Place in the walk: what is known of a group that is behind at a tick → findings. Invariant: a test
 without its figures finds nothing; a group that grows and then shrinks does not flap, however large

@@ -1,4 +1,4 @@
-"""Keeps the newest report of each kind from members and brokers, for every group.
+"""Keeps each group's latest member and broker reports for diagnosing lag.
 
 Place in the walk: consume_stats, client_windows, rebalance_events, cold_reads and states of
 groups → what a group that is behind is looked at with; of a queue whose pulls rest for SPAN, the

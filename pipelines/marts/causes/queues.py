@@ -1,4 +1,4 @@
-"""Causes of lag that lie with single queues: a hot queue, a slow reader or a hot key.
+"""Tests for lag caused by a single queue: a hot queue, a slow reader or a hot key.
 
 Place in the walk: what is known of a group that is behind at a tick → findings. Invariant: a queue
 or key stands out only beyond its fair part. Absent on purpose: sentences.

@@ -1,1 +1,1 @@
-"""Parts of a group's state: its queue figures, their sums and the reason."""
+"""Computes parts of a group's state: totals over its queues and missing acknowledgements."""

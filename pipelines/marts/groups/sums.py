@@ -1,4 +1,4 @@
-"""Sums over each group's queues: lag, change and trend, time to drain and time to loss.
+"""Aggregates queue figures by group: lag, trend, time to drain and time until data loss.
 
 Place in the walk: judged rows → figures by queue number, tick by tick → a number per group. Pure.
 

@@ -1,4 +1,4 @@
-"""Finds, tick by tick, POP groups that are handed messages but acknowledge none.
+"""Detects POP groups that receive messages but acknowledge none.
 
 Place in the walk: pop_watermarks → per group since when its messages come back unacknowledged, for
 `group_state`. A group acknowledges none when invisible times ran out, the first of them a window

@@ -1,1 +1,1 @@
-"""The risk of double consumption: events that open, confirm and end it."""
+"""Tracks the risk of double consumption from the events that open, confirm and end it."""

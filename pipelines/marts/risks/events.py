@@ -1,4 +1,4 @@
-"""Events that open, confirm and end the risk of consuming a queue's messages twice.
+"""Defines the events that open, confirm and end a queue's risk of double consumption.
 
 Place in the walk: facts → events, which `windows` folds: OPENING (a client departed, the broker
 died, an offset fell), ANSWER (a reader was reported to begin below what was pulled), REDELIVERY (a

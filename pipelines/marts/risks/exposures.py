@@ -1,4 +1,4 @@
-"""Messages that a crash would redeliver while commits stall: [committed, pulled).
+"""Tracks messages that a crash would redeliver because a queue's commits have stalled.
 
 They are judged on ticks.
 

@@ -1,4 +1,4 @@
-"""The latest watermarks of a group's queues, and those from the broker's previous life.
+"""Keeps group watermarks from the current and previous incarnations of each broker.
 
 Place in the walk: group_watermarks → what a restart puts at risk. A restart asks what was known at
 the end of the life before it, so its marks are kept until the new life has booted.

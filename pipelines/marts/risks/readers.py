@@ -1,4 +1,4 @@
-"""Queue reader events: leaving, not holding the queue, or starting below what was pulled.
+"""Detects readers that leave a queue, do not hold it or start below the pulled offset.
 
 Place in the walk: rebalance_events, client_windows and offset_answers → events. Carried: who last
 lost each queue, as long as a change back means two owners. A reader that begins anew asks the

@@ -1,4 +1,4 @@
-"""Broker restart risks: offsets missing from its disk, and messages lost from its log.
+"""Detects risks from broker restarts: unsaved consume offsets and lost log messages.
 
 Place in the walk: lifecycle and the marks of queues → openings and ends, and queues that are gone.
 Carried: cuts of the log by lives that have not booted yet. A reader that lives on goes on where it

@@ -1,4 +1,4 @@
-"""Observed duplicates: offsets that fell, pulls that repeated messages, second deliveries.
+"""Detects signs of duplicates: falling offsets, repeated pulls and second deliveries.
 
 A second delivery comes from another place than the first.
 

@@ -1,4 +1,4 @@
-"""Applies an event to a risk window, as a pure function.
+"""Pure functions that apply events to risk windows.
 
 Place in the walk: `windows` decides which change an event is, this module carries it out. A reader
 that was answered where to begin may read beside the one before it: both pull each new message, so

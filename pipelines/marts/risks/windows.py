@@ -1,4 +1,4 @@
-"""Folds events into a queue's double-consumption risk windows, one step per event.
+"""Builds each queue's double-consumption risk windows from a sequence of events.
 
 Place in the walk: events and the marks of queues → revisions. Carried: the open windows, at most
 one a queue: a later opening takes over from an earlier one, a redelivery belongs to the window that
