@@ -1,1 +1,1 @@
-"""Gold as readers see it: at a moment, up to the last complete cycle, with unknowns marked."""
+"""Reads gold as of a moment, up to the last complete cycle, with unknown values marked."""

@@ -1,4 +1,4 @@
-"""The alert history as readers see it: each alert's state after its newest change.
+"""Derives each alert's current state from the newest change in its history.
 
 Place in the walk: the Delta table `alerts` → `tm`. Invariant: pure. The newest change of a
 fingerprint says how its alert stands; of two histories (a database that was lost, and the one after

@@ -1,4 +1,4 @@
-"""Counts messages at risk of a second delivery across duplicate-risk windows.
+"""Counts the distinct messages at risk of redelivery across duplicate-risk windows.
 
 Invariant: a message counts once, however many windows are about it: the exposure of a queue and the
 departure of its reader are about the same range. Absent on purpose: what came of them

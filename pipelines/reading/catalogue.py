@@ -1,4 +1,4 @@
-"""Catalogue of gold tables: every answer the platform gives, as names, types and meanings.
+"""Catalogue of all gold tables, with the name, type and meaning of every column.
 
 Place in the walk: marts declare their own (`pipelines.marts`); here are those that checks and
 alerting write, and the list of all. Types are the vocabulary of `engine.telemetry.tables`.

@@ -1,4 +1,4 @@
-"""Reads the check results that verdicts need: few rows, however large the tables.
+"""Reads the check results needed to decide which verdicts can be trusted.
 
 Place in the walk: between gold and `trust`. Invariant: what is read goes with the range that is
 asked about, not with the age of the lake; and an answer as of a moment knows only results that were

@@ -1,4 +1,4 @@
-"""Emitters: how far each is judged, whether its clock is trusted, and its reporting period.
+"""Describes each emitter's progress, clock accuracy and reporting period.
 
 Place in the walk: emitter_health, lifecycle and a `Moment` → a row an emitter, for `tm.emitters()`
 and the pages' header; beside the live run, a warning about observers that report too seldom for the

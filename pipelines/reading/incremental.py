@@ -1,4 +1,4 @@
-"""Incremental queries: each cycle reads only what is new since the last.
+"""Incremental queries that read only what is new since the previous cycle.
 
 Place in the walk: beside `reading`, for pages and alerts, whose newest states change little from
 cycle to cycle. Invariant: what is followed equals what would be read anew at that moment. A moment

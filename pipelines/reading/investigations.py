@@ -1,4 +1,4 @@
-"""Investigation notebooks: one per kind of trouble, with its address and parameters.
+"""Defines the investigation notebook for each type of problem, with its link and parameters.
 
 Place in the walk: an alert → a link → JupyterLab, which (`lab_links`) fills in group, range and
 cut, and opens it. Invariant: pure. What is filled in is a literal of text: a name that others chose

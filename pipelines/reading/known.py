@@ -1,4 +1,4 @@
-"""Restates earlier rows as of a given moment and marks what is no longer known.
+"""Restates earlier rows as of a given moment, marking values that are no longer known.
 
 Place in the walk: gold's newest rows and a `Moment` → the same rows as they are true at it.
 Invariant: unknown is contagious: what rests on an unknown figure (`Column.rests_on`) is unknown,

@@ -1,4 +1,4 @@
-"""Topics that a group has left and no longer reads, for its page and for `tm`.
+"""Describes the topics that a group has left and no longer reads.
 
 Place in the walk: bronze lifecycle → words. Absent on purpose: who concludes it (the engine).
 """

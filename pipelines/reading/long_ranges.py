@@ -1,4 +1,4 @@
-"""Lag over long ranges, from one-minute, five-minute or hourly roll-ups.
+"""Reads lag over long time ranges from one-minute, five-minute or hourly roll-ups.
 
 Place in the walk: between `reading` and those who draw or list lag over more than some hours; a day
 of one group is some thousand rows. Invariant: the same moment is read as everywhere: what lies

@@ -1,4 +1,4 @@
-"""The moment as of which gold is read: how far each emitter was judged at a complete cycle.
+"""Defines the moment as of which gold is read: each emitter's progress at a complete cycle.
 
 Place in the walk: between gold and everybody who reads it: one look takes its rows up to one
 `Moment`, so that no two numbers are of different times. It says as well of which emitters nothing

@@ -1,4 +1,4 @@
-"""Report run names in addresses and job parameters: REPORT/WINDOW/NUMBER.
+"""Parses and formats report run names (REPORT/WINDOW/NUMBER) for URLs and job parameters.
 
 Invariant: pure. A name is made of letters, digits and dashes with two slashes between, so that it
 is no path that leads anywhere else, no option of a command and no condition of a query.

@@ -1,4 +1,4 @@
-"""Brokers removed for good and retired by hand: who did it, when and why.
+"""Records which brokers were retired by hand, by whom, when and why.
 
 Place in the walk: `tidemark lake retire EMITTER` writes a row, a `Moment` reads them. Nobody else
 can report in a broker's name, so this is a table of its own, beside the facts. Invariant: rows are

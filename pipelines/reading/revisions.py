@@ -1,4 +1,4 @@
-"""Finds the cycle at which a late emitter's rows changed what is known of a past moment.
+"""Finds the cycle in which late rows changed what was known about a past moment.
 
 Place in the walk: beside `moment`. An emitter that was cut off reports on a moment when others have
 long been judged past it; its rows belong to a later cycle, and what was known at a cycle can be

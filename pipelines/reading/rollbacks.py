@@ -1,4 +1,4 @@
-"""Broker rollbacks: offsets of many groups that fell at once, reported as a single finding.
+"""Detects broker rollbacks, in which the offsets of several groups fall at once.
 
 Place in the walk: gold duplicate_risk_windows, as a reader sees them → one row per broker and
 moment, for notebook and overview. A broker that comes back with an old offset table, without one,

@@ -1,4 +1,4 @@
-"""Decides which verdicts a failed critical check withholds, based on the rows they rest on.
+"""Decides which verdicts to withhold because a critical check failed on their source rows.
 
 Place in the walk: between the results of checks and everybody who shows a verdict; gold itself
 stays a function of facts. A verdict rests on its own table and all that was read to make it, as the

@@ -1,4 +1,4 @@
-"""Rule sets from other tools, run on the same facts as ours for comparison.
+"""Rule sets used by other tools, evaluated on our facts for comparison.
 
 Place in the walk: beside the marts, for backtests; no gold table is made from it. `burrow/` is
 Burrow's evaluator whole, `thresholds` a plain limit of lag, `observations` what they share.

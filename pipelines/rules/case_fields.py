@@ -1,4 +1,4 @@
-"""Parses a case file: every field has a kind, and every error names its place.
+"""Parses case files into typed fields, with errors that name the exact location.
 
 Place in the walk: the commands read the bytes, this module makes checked values of them, and the
 cases of each rule set read their fields through `Fields`.

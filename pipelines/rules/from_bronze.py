@@ -1,4 +1,4 @@
-"""Turns bronze rows into queue observations and judges them by Burrow's rules.
+"""Converts bronze rows into queue observations and evaluates them with Burrow's rules.
 
 Place in the walk: bronze consume_offsets, queue_watermarks and group_watermarks → observations →
 rule sets. Rows are mappings by column name; times are µs or datetimes. Commits that changed nothing

@@ -1,4 +1,4 @@
-"""Types shared by rule sets: queue observations in, verdict intervals out.
+"""Defines the types shared by rule sets: queue observations and verdict intervals.
 
 Place in the walk: bronze rows become observations (`from_bronze`), a rule set judges them on a grid
 of ticks, and a comparison lays the verdicts of several rule sets side by side.

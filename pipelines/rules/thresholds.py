@@ -1,4 +1,4 @@
-"""The threshold rule set: flags a lag that stays beyond a limit for a given time.
+"""Flags lag that stays above a threshold for a given time.
 
 Place in the walk: the third rule set of a comparison, beside ours and Burrow's: what most alerts on
 lag are.

@@ -1,1 +1,1 @@
-"""All sentences shown to people: templates by subject, as pure functions of facts."""
+"""Pure functions that write every user-facing sentence, grouped by subject."""

@@ -1,4 +1,4 @@
-"""Sentences about an alert's state (not judged, held or muted) and about rates.
+"""Sentences that explain an alert's state and the rates behind it.
 
 Place in the walk: the life cycle of alerts, and the tables that alerting derives → summary, reason
 and evidence. Pure. Absent on purpose: the texts of rules (`alerts`), and what rate is too much.

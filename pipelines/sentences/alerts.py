@@ -1,4 +1,4 @@
-"""Alert texts: templates selected by the name that a rule gives.
+"""Text templates for alerts, selected by the name given in the alert's rule.
 
 Place in the walk: `texts = "LagGrows"` among the annotations of a rule takes summary, description
 and first step from here; `pipelines/alerting/texts` fills them with the figures of an alert. A rule

@@ -1,4 +1,4 @@
-"""Parts shared by all answers: what was asked, its range, and how far the answer goes.
+"""Sentences shared by all answers: the question's scope and how far the answer is valid.
 
 Place in the walk: below `events` and `answers_on_groups`; the last sentences of each answer of
 `tm`. Pure. Invariant: an answer about now says so when nothing was judged lately; more than

@@ -1,4 +1,4 @@
-"""Answers to questions about groups: states, lag, causes, stalls and second deliveries.
+"""Sentences that answer questions about group states, lag, causes, stalls and redeliveries.
 
 Place in the walk: rows of an answer of `tm` → its verdict. Pure. Invariant: no sentence reassures
 about something that was not judged: unknowns are counted beside what is known. Absent on purpose:

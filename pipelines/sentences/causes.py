@@ -1,4 +1,4 @@
-"""Sentences explaining why a group is behind: the cause, its figures and the remedy.
+"""Sentences that explain why a group is behind, with figures and a suggested remedy.
 
 Place in the walk: figures of `pipelines/marts/causes` → gold lag_causes, column `evidence`, which
 pages, alerts and `tm.why` show as it is. Pure. Invariant: the first sentence names the group and

@@ -1,4 +1,4 @@
-"""Sentences about data-quality checks: the newest run's outcome, and what it withholds.
+"""Sentences about the latest data-quality checks and the verdicts that they withhold.
 
 Place in the walk: gold dq_results, `pipelines/reading/trust` → pages, alerts, `tm`. Pure.
 Invariant: a sentence on what is withheld says which check failed, when, and on what.

@@ -1,4 +1,4 @@
-"""Sentences about double consumption: a window's risk, the reason, redeliveries and outcome.
+"""Sentences about double consumption: its risk, cause, redeliveries and outcome.
 
 Place in the walk: rows of gold duplicate_risk_windows → their column `evidence`, and `came_again`,
 one figure of several windows, wherever a person reads it. A broker reports each pull that brings

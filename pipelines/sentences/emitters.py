@@ -1,4 +1,4 @@
-"""Sentences about emitters: reasons for silence, inaccurate clocks and the cost of polling.
+"""Sentences about silent emitters, inaccurate clocks and imprecise polling.
 
 Place in the walk: `pipelines/reading/moment` and `reading/emitters` → header of pages, `tm`. Pure.
 Absent on purpose: who is silent, and whose clock is trusted.

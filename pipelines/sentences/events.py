@@ -1,4 +1,4 @@
-"""Sentences that answer questions about events: members, losses, alerts, checks or a window.
+"""Sentences that answer questions about members, losses, alerts, checks and windows.
 
 Place in the walk: rows of an answer of `tm` → its verdict. Pure. Invariant: of a lake that nobody
 watches no sentence says that all is well.

@@ -1,4 +1,4 @@
-"""Parts of sentences: places, clients, times and message counts.
+"""Reusable phrases for places, clients, times and message counts.
 
 Place in the walk: below the sentences of all subjects. Pure. Invariant: what is not known is left
 out or called unknown, never a number; a time has its zone, a count its noun. Absent on purpose:

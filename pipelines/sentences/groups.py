@@ -1,4 +1,4 @@
-"""Sentences about a group: its state, its worst queue, and how far behind it is.
+"""Sentences about a group's state, its worst queue and how far behind it is.
 
 Place in the walk: sums of a group, and its worst queue → gold group_state, column `reason`; how far
 it is behind is said anew by pages and `tm` from the newest lag. Pure. Invariant: a lag that is

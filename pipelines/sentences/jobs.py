@@ -1,4 +1,4 @@
-"""Sentences about job runs that failed or are waiting, and jobs that nobody has planned.
+"""Sentences about failed or waiting job runs and overdue jobs.
 
 Place in the walk: rows of the scheduler → `evidence` of alerting's job_runs. Pure. Absent on
 purpose: which runs these are.

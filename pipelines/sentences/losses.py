@@ -1,4 +1,4 @@
-"""Sentences about lost messages: deleted unread, or lost after being pulled.
+"""Sentences about messages that were deleted unread or lost after being pulled.
 
 Place in the walk: rows of lost_unread_messages and replaced_messages → their columns `evidence`,
 and `tm`; retry_flow's reason why it does not close. Pure.

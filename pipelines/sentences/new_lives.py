@@ -1,4 +1,4 @@
-"""Sentences about recreated topics: which group skipped which messages.
+"""Sentences about the messages that groups skipped in recreated topics.
 
 Place in the walk: `evidence` is the column of passed_over_messages, of one queue; `NewLife` sums up
 rows of topic_lives and passed_over_messages for pages and `tm` alike. Pure. Invariant: in a sum a

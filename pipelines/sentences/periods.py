@@ -1,4 +1,4 @@
-"""Sentences about a period: a report's headline, its news, and the caveats to read first.
+"""Sentences that summarise a report period: its headline, its changes and its caveats.
 
 Place in the walk: numbers of `pipelines/reports` → its page, its notice, the notebook. Pure.
 Invariant: what is not known of a period is said beside what is. Absent on purpose: numbers, markup.

@@ -1,4 +1,4 @@
-"""Sentences that describe a figure for readers who cannot see it.
+"""Text descriptions of figures for readers who cannot see them.
 
 Place in the walk: what pages draw → the label of the figure. Pure. Absent on purpose: drawing.
 """

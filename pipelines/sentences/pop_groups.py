@@ -1,4 +1,4 @@
-"""Sentences about POP groups: the invisible time, messages in flight, and what is unknown.
+"""Sentences about POP groups: invisible times, messages in flight and unknown values.
 
 Place in the walk: rows of pop_progress → the page of a group and `tm` alike. Pure. Invariant: what
 is unknown of one queue is unknown of the group, with the reason; that no queue stands does not say

@@ -1,4 +1,4 @@
-"""Sentences about what changed: windows that began or ended, members, brokers and rollbacks.
+"""Sentences about recent changes: stalls, membership, dead letters, brokers and rollbacks.
 
 Place in the walk: rows of windows, rebalances, dead letters, lifecycle and roll-backs → the list of
 changes on the overview, marks of its figures, `tm`. Pure. Invariant: an open window is named by its

@@ -1,4 +1,4 @@
-"""Sentences about a queue in trouble: what, where, since when, how much, and what to do.
+"""Sentences about an unhealthy queue: what is wrong, since when, and what to do.
 
 Place in the walk: rows of gold stalled_windows → their column `evidence`, pages, notebooks and
 alerts. `headline` says what is wrong, and stays true while the window is open; `figures` are those

@@ -1,4 +1,4 @@
-"""Wording for the story of a message or a window, one line per fact.
+"""Timeline entries for a message or a window, with one sentence per event.
 
 Place in the walk: rows of several tables → the column `what` of a timeline of `tm`; time and source
 stand beside it. Pure. Invariant: a sentence of gold is taken over as it is. Absent on purpose:

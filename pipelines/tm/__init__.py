@@ -1,4 +1,4 @@
-"""Notebook API for a lake: questions in the domain's terms, answers that render themselves.
+"""Notebook API for querying a lake in domain terms, with answers that render themselves.
 
     from pipelines import tm
     lake = tm.connect("var/lake")

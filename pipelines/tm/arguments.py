@@ -1,4 +1,4 @@
-"""Checks the names in a question: groups, topics, queues, states and moments.
+"""Validates the groups, topics, queues, states and times named in a question.
 
 Invariant: a name that the lake does not have is an error that offers the nearest ones; it is never
 taken as a name about which nothing is known. Upper and lower case do not matter as long as one name

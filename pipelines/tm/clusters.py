@@ -1,4 +1,4 @@
-"""Answers about a lake with several clusters: one per cluster, each labelled by name.
+"""Answers a question separately for each cluster in a lake and labels the results.
 
 Place in the walk: between a question's own answer, about one cluster, and the `Result`. Names in
 two clusters may be the same. Invariant: an answer is computed from rows of one cluster alone; where

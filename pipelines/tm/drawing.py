@@ -1,4 +1,4 @@
-"""Draws an answer with the dashboard's figures, for the same groups, queues and time range."""
+"""Plots an answer's groups, queues and time range with the dashboard's own figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs SQL over a whole lake at one moment, with DataFusion or, on request, Spark.
+"""Runs SQL over a whole lake as of one moment, with DataFusion or, on request, Spark.
 
 Invariant: both see every gold and bronze table by its own name, cut at the moment of the last
 complete cycle; neither writes. Of a table of intervals its name is the newest revision of each, so

@@ -1,4 +1,4 @@
-"""Sentences that `tm` adds to an answer about a group: topics it has left, and POP reading.
+"""Adds notes about topics left behind and POP consumption to `tm` answers on a group.
 
 Place in the walk: bronze lifecycle, gold pop_progress → sentences behind those about lag.
 """

@@ -1,4 +1,4 @@
-"""A connected lake: every question is a method, and every answer reflects one moment.
+"""Represents a connected lake, with one method for every question about it.
 
 Invariant: a question's names are checked before it is answered, its conditions run where the rows
 lie, and its sentence says to when the data was judged. Absent on purpose: writing, words.

@@ -1,4 +1,4 @@
-"""A `tm` answer as displayed: a sentence, main columns first, the source and a figure.
+"""Displays a `tm` answer as a sentence, a table, its source and a figure.
 
 Invariant: the sentence says to when the data had been judged; the rows are all of the answer, in
 all columns. Absent on purpose: reading.

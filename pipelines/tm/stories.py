@@ -1,4 +1,4 @@
-"""Timelines for one message or one window: rows from several tables in order of time.
+"""Builds the timeline of a message or a window from the rows of several tables.
 
 Each row says when, what, and which table and fact it is from, so that it can be looked up there.
 """

@@ -1,4 +1,4 @@
-"""Turns the rows of one table into an answer.
+"""Builds an answer from one table's rows, with a sentence and a figure.
 
 Place in the walk: `handle` reads and asks; here rows become an `Answer` with the columns that a
 person looks at first, a drawing, and a sentence about what may be believed. Absent on purpose:

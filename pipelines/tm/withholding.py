@@ -1,4 +1,4 @@
-"""Withholds an answer, or what it says about some groups, when a check has failed.
+"""Withholds all or part of an answer when a data-quality check has failed.
 
 Place in the walk: between `trust` and the sentence of an answer. Invariant: a failure about groups
 that are known by name takes nothing from what is said of others: these are judged without its rows,

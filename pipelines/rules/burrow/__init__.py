@@ -1,4 +1,4 @@
-"""A faithful port of Burrow's evaluator: its storage, its rules in order, its notifier.
+"""A faithful port of Burrow's storage, evaluation rules and notifier.
 
 Rules as of Burrow at ced55ba9; docs/burrow.md lists them, in order, and where ours differ.
 """

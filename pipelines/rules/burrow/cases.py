@@ -1,4 +1,4 @@
-"""Cases for Burrow's rules, as data: the input, Burrow's result and ours.
+"""Runs Burrow test cases from a file and compares the results with those expected.
 
 Place in the walk: `tidemark evaluate --rules burrow FILE`, and the tests. A file is one object;
 each key but `source` and `conventions` is a kind of case, described in docs/burrow.md.

@@ -1,4 +1,4 @@
-"""Burrow's rules for partitions and groups, in the order of its code.
+"""Evaluates partitions and groups with Burrow's rules, in the order of Burrow's code.
 
 Place in the walk: after `storage`, before `notifier`. The first rule that holds decides.
 

@@ -1,4 +1,4 @@
-"""Runs Burrow over a time range: it polls, receives commits and is queried at each tick.
+"""Simulates Burrow over a time range and records its verdict at every tick.
 
 Place in the walk: observations of the queues of a group → `storage` → `evaluator` → verdicts, so
 that what Burrow would have said of our own facts, and when, can be laid beside what we say.

@@ -1,4 +1,4 @@
-"""Burrow's storage for one cluster: log end offsets, and the last commits of every group.
+"""Reproduces Burrow's storage for one cluster: log-end offsets and recent group commits.
 
 Place in the walk: before `evaluator`. These rules shape the window that is judged:
 
