@@ -1,4 +1,4 @@
-"""Writes check outcomes to gold table dq_results and sample failing rows to dq_failures.
+"""Writes check outcomes to dq_results and sample failing rows to dq_failures, both in gold.
 
 Invariant: a run is written once, however often it is tried: each append carries the run as its
 Delta transaction, and the failures go first, so that a result never lacks its sample. What the next

@@ -1,1 +1,1 @@
-"""Data-quality suites, one module each, from table schemas to emitter telemetry."""
+"""Data-quality suites, with one module per type of constraint."""

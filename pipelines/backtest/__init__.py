@@ -1,4 +1,4 @@
-"""Backtests rule sets by running them over past data and scoring them on known incidents.
+"""Backtests rule sets: runs them over past data and scores them against known incidents.
 
 Place in the walk: beside readers of gold. `truths` are the incidents, `rule_sets` what is laid side
 by side, `verdicts` what each reports over one range of a lake, `playing` plays rules of alerts over

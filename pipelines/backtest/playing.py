@@ -1,4 +1,4 @@
-"""Replays alert rules over past data with the evaluation and grouping used in production.
+"""Runs alert rules over past data, using the live evaluation and grouping code.
 
 Place in the walk: gold's rows, in the order of their time (`run`), → looks → `alerting.step` → what
 was sent, for `scoring`. A look comes at each tick at which gold had new rows, and a minute after

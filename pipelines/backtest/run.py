@@ -1,4 +1,4 @@
-"""Runs a backtest of every rule set over one time range of a lake.
+"""Backtests every rule set over one time range of a lake.
 
 Place in the walk: `tidemark backtest` and the bench of detection. Gold that was computed with the
 figures asked for is taken as it is recorded; with others a replay computes it. Invariant: what is

@@ -1,4 +1,4 @@
-"""Stores the state that steps carry between cycles as full copies and differences.
+"""Persists step state between cycles as full copies and incremental differences.
 
 Place in the walk: an executor loads the state of its bucket, computes, and saves what changed; the
 driver records the files' names with the cycle. A cycle that is repeated starts from the files of

@@ -1,4 +1,4 @@
-"""Keeps hourly state snapshots as replay starting points and later thins them to daily.
+"""Keeps hourly state snapshots as replay starting points, later thinned to daily ones.
 
 Place in the walk: the end of a cycle notes one in <lake>/state/snapshots; a replay starts from the
 newest before its range; what no replay starts from any more is swept. Invariant: what `kept` names

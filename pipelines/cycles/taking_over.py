@@ -1,4 +1,4 @@
-"""Takes over a lake from an earlier version, keeping its gold and rebuilding its state.
+"""Takes over a lake from an earlier version, keeping its gold but rebuilding its state.
 
 Place in the walk: before the driver of a live run. Bronze is judged once more, up to where the last
 complete cycle ended, in a place of its own; its state is what the next cycle starts from, its gold

@@ -1,4 +1,4 @@
-"""Runs a cycle's tasks on executors: reading the files in its cut and judging buckets.
+"""Runs a cycle's tasks on executors: reading the cut's files and judging its buckets.
 
 Place in the walk: Spark hands the two functions here to its executors (`cycles.job`). Invariant:
 what a task does depends on the work order alone, so one that Spark repeats makes the same rows; its

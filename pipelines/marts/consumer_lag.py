@@ -1,4 +1,4 @@
-"""Computes each queue's lag, in messages and time, for every report of group progress.
+"""Computes each queue's lag, in messages and in time, at every progress report.
 
 Place in the walk: staged group_watermarks → gold consumer_lag. Carried: the known lags of each
 queue in the minute before its last row, for the trend.

@@ -1,4 +1,4 @@
-"""Records queues that have ended for a group, so that their earlier rows no longer apply.
+"""Records when a queue ends for a group, after which its earlier rows no longer apply.
 
 Place in the walk: judged rows → gold ended_queues, which readers hold against the newest rows of
 consumer_lag. A queue ends with its group or its topic, and when a complete snapshot leaves it out;

@@ -1,4 +1,4 @@
-"""Recognises lifecycle events that end topics, queues or groups, or that lose information.
+"""Recognises lifecycle events that end topics, queues or groups, or that lose data.
 
 Place in the walk: every mart with a memory, risks and causes share them. Invariant: nothing is
 compared with an earlier life; a clean stop followed by a boot is no loss. Absent on purpose: what a

@@ -1,4 +1,4 @@
-"""Records messages that were deleted, by age or for disk space, before a group read them.
+"""Records messages that expired, or were deleted to free space, before a group read them.
 
 Place in the walk: unread_deletions → gold lost_unread_messages. A state DATA_LOST shows where the
 group stands at an evaluation; a broker moves its members on within a second, so that none may see

@@ -1,4 +1,4 @@
-"""Reports how many messages a POP group has yet to be handed and yet to acknowledge.
+"""Reports how many messages each POP group has not yet received or not yet acknowledged.
 
 Place in the walk: pop_watermarks → gold pop_progress. The consume offset of a POP group moves when
 messages are handed out, so its lag in consumer_lag is what was not handed out yet; this table has

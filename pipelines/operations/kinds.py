@@ -1,4 +1,4 @@
-"""Lists the commands that can run as long operations, all of which finish unaided."""
+"""Lists the commands that can run as long operations, all of which end without intervention."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Reads gold as of a moment, up to the last complete cycle, with unknown values marked."""
+"""Reads gold as of a given moment, up to a complete cycle, with unknown values marked."""

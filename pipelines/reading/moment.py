@@ -1,4 +1,4 @@
-"""Defines the moment as of which gold is read: each emitter's progress at a complete cycle.
+"""Defines a consistent moment at which to read gold, taken from a complete cycle.
 
 Place in the walk: between gold and everybody who reads it: one look takes its rows up to one
 `Moment`, so that no two numbers are of different times. It says as well of which emitters nothing

@@ -1,4 +1,4 @@
-"""Reads gold and bronze with pushed-down filters so that only a few rows are loaded.
+"""Reads gold and bronze with pushed-down filters that avoid loading unneeded rows.
 
 Place in the walk: below `tm` and the dashboard, above Delta. Conditions are SQL, carried out by
 delta-rs: files and row groups are skipped by their statistics. Invariant: every reading is of one

@@ -1,4 +1,4 @@
-"""Adds notes about topics left behind and POP consumption to `tm` answers on a group.
+"""Adds notes on abandoned topics and POP consumption to `tm` answers about a group.
 
 Place in the walk: bronze lifecycle, gold pop_progress → sentences behind those about lag.
 """

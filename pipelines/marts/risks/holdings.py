@@ -1,4 +1,4 @@
-"""Derives which queue offsets a client had finished from the client's last sample.
+"""Uses a client's last sample to determine which queue offsets it had finished.
 
 Place in the walk: client_windows → how much of a departure's range comes again for certain. A
 sample names the client's own offset (`client_committed`), the ranges it holds unfinished, and how

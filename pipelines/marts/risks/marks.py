@@ -1,4 +1,4 @@
-"""Keeps group watermarks from the current and previous incarnations of each broker.
+"""Keeps each group's watermarks from its broker's current and previous incarnations.
 
 Place in the walk: group_watermarks → what a restart puts at risk. A restart asks what was known at
 the end of the life before it, so its marks are kept until the new life has booted.

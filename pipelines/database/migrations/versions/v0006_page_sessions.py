@@ -1,4 +1,4 @@
-"""Adds the table of web sessions for signed-in users."""
+"""Adds a table of web sessions for signed-in users."""
 
 from __future__ import annotations
 
