@@ -1,4 +1,4 @@
-"""Checks that apply to every declared table: schema, nulls, unique keys and freshness.
+"""Checks every declared table's schema, non-null columns, unique keys and freshness.
 
 Invariant: the list is made from the declarations of bronze and gold, so that a new table is checked
 from its first row. Absent on purpose: names of tables, but for those that repeat each key.

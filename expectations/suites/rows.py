@@ -1,4 +1,4 @@
-"""Checks on single rows: ordered watermarks, correct sums and explained nulls.
+"""Checks each row for ordered watermarks, correct sums and explained nulls.
 
 An unknown number says why it is unknown.
 

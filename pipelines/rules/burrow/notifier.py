@@ -1,4 +1,4 @@
-"""Reproduces Burrow's notifier, which tracks incidents and decides what to send.
+"""Reproduces Burrow's notifier, which tracks incidents and chooses notifications to send.
 
 Place in the walk: after `evaluator`. A group is evaluated once per shortest `interval_s` of all
 modules; an incident runs from its first status that is not OK to its first OK, and has an id.
