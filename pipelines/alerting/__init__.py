@@ -1,4 +1,4 @@
-"""Alerting: rules over gold become alerts, and alerts become notices to people.
+"""Evaluates alert rules over gold, raises alerts and notifies people of them.
 
 Place in the walk: after gold, a process of its own: a cycle of gold → rules over its rows → signals
 → alerts → notices → one SQL transaction → the outbox → channels. Invariant: what is decided is

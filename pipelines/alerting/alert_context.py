@@ -1,4 +1,4 @@
-"""Adds context to an alert: its owner, its links and how exact it is.
+"""Adds context to alerts: their owner, their links and whether they rest on polled facts.
 
 Place in the walk: labels of an alert, the operator's settings and a look at gold → the alert, which
 every channel, page and command shows.

@@ -1,4 +1,4 @@
-"""Alert queries and commands: ordered lists, single alerts in full, acks and silences.
+"""Queries alerts for commands, and builds silences from command arguments.
 
 Place in the walk: between the store and the commands; `terminal` writes what is found here, `board`
 is the same for pages. Invariant: the beginning of a fingerprint finds one alert, or nothing. Absent

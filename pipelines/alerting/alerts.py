@@ -1,4 +1,4 @@
-"""Alerting value types: signals, alerts, notices and history entries.
+"""Value types for alerting: signals, alerts, notices and history entries.
 
 Place in the walk: between all of its parts; each takes these and hands these on. Invariant: values
 only. An alert is the same as long as its fingerprint is, made of its rule's name and its labels;

@@ -1,4 +1,4 @@
-"""Alert board for pages: one cached read of the store, plus resolved alerts from the lake.
+"""Cached alert board for pages: stored alerts, plus resolved ones from the lake.
 
 Place in the walk: between the store and pages, as `alert_queries` for one command; it also says
 whether anybody keeps the alerts up to date. What the store has dropped is read from rows of the

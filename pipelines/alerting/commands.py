@@ -1,4 +1,4 @@
-"""`tidemark alerts`: checks rules, runs the process, lists alerts, acks and silences.
+"""`tidemark alerts`: checks rules, runs alerting and lists, acknowledges or silences alerts.
 
 Absent on purpose: work.
 """

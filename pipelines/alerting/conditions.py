@@ -1,4 +1,4 @@
-"""Parses a rule's condition, a short text over one table, into a Polars expression.
+"""Parses a rule's condition on one table into a Polars expression.
 
     state = 'STALLED' and time_lag_ms > 5m and not (queues_known < queues)
     law = 'MONOTONIC' and cause in ('TWO_WRITERS', 'UNEXPLAINED')

@@ -1,4 +1,4 @@
-"""Derives tables from gold at each evaluation: objective burn rates and retry rates.
+"""Derives objective burn rates and retry rates from gold at each evaluation.
 
     objective: behind by 1 min at most, for 99 % of the time → it may be behind for 1 % of it
     behind in 2 of the last 12 slots, 17 % of an hour → it burns 16 times as fast as it may

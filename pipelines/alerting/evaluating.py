@@ -1,4 +1,4 @@
-"""Evaluates rules over one view of gold: where conditions hold, and where that is unknown.
+"""Evaluates rules over one view of gold and finds where conditions hold or are unknown.
 
 Place in the walk: rules and `Looked` → an outcome a rule → `life_cycle`. Columnar: rules over the
 same rows share them, equal conditions are worked out once, and rows become values of Python only

@@ -1,4 +1,4 @@
-"""Reads one view of gold: the rows that rules use, as of one complete cycle.
+"""Reads the gold rows that rules use, all as of one complete cycle.
 
 Place in the walk: gold, read with delta-rs → `Looked` → `evaluating`.
 

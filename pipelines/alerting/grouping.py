@@ -1,4 +1,4 @@
-"""Groups alerts into notices: decides which receiver gets which alerts, when and how often.
+"""Groups alerts into notices and decides when to send and repeat each notice.
 
 Place in the walk: alerts that live → groups and notices → the outbox. A route puts alerts with
 equal labels (`group_by`) into one group. Its first notice waits for what comes with its first

@@ -1,4 +1,4 @@
-"""Alert history: moves each alert change from SQL to the Delta table `alerts` exactly once.
+"""Moves every alert change from SQL to the Delta table `alerts` exactly once.
 
 Place in the walk: behind each step, beside the outbox. The order is the proof: the table says how
 far it is, what lies beyond is appended with its last number as a Delta transaction, the number is

@@ -1,4 +1,4 @@
-"""Label matchers: `severity="critical"`, `group=~"pay.*"`, `owner!="me"`, `topic!~"%.*"`.
+"""Parses and evaluates label matchers, such as `severity="critical"` and `group=~"pay.*"`.
 
 Place in the walk: below silences, inhibition and routes. An alert's labels are its own, with
 alertname, severity and owner; one that it lacks is an empty text, and a pattern speaks of the whole

@@ -1,4 +1,4 @@
-"""The notification file: receivers, allowed hosts, routes and owners.
+"""Reads the notification file: receivers, allowed hosts, routes and owners.
 
 Without routes the only receiver gets everything; without inhibitions those that are shipped hold.
 

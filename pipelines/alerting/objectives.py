@@ -1,4 +1,4 @@
-"""Group objectives: a maximum time lag, to be met for at least a given share of the time.
+"""Objectives for consumer groups: a time-lag limit and the minimum share of time within it.
 
     [default]
     lag = "1m"

@@ -1,4 +1,4 @@
-"""Builds present-state rows that no mart holds: emitters, pipeline, jobs and what is gone.
+"""Builds current-state rows that no mart holds, such as those for emitters and jobs.
 
 Place in the walk: a `Moment` and rows that somebody has read → tables as `rule_tables` declares
 them. Invariant: pure. A queue that came back is not gone: who hands in ended queues hands in what

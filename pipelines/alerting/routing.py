@@ -1,4 +1,4 @@
-"""Routes and inhibitions: which receiver gets which alerts, and which alerts mute others.
+"""Parses routes, which assign alerts to receivers, and inhibitions, which mute alerts.
 
 Place in the walk: a document (TOML that somebody has read) → routing → grouping.
 

@@ -1,4 +1,4 @@
-"""Reads rule files and rule-test files as text and TOML; other modules check the meaning.
+"""Reads rule files and rule-test files and parses their TOML without interpreting it.
 
 Place in the walk: files → documents → `rules.check`, `rule_tests.cases_of`; pages follow the files
 by `RulesRead`. Invariant: a file that cannot be read, or is no TOML, is a fault like any other, and

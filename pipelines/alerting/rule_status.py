@@ -1,4 +1,4 @@
-"""Status of each rule: when it was last evaluated, and its row count or error.
+"""Derives each rule's status: when it was last evaluated, and its row count or error.
 
 Place in the walk: outcomes of a look → the store, with the step that they led to → page, commands.
 

@@ -1,4 +1,4 @@
-"""Tables that rules can use: gold tables, and present-state tables that no mart writes.
+"""Tables that rules can use: gold tables, and current-state tables that no mart writes.
 
 Place in the walk: below rules and their evaluation. A table holds a state (the newest row of each
 key), intervals (their newest revisions), or events (its rows of a stretch of time), as the mart has

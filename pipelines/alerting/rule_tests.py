@@ -1,4 +1,4 @@
-"""Rule tests from files: gold rows in, expected alerts out, at given moments.
+"""Runs rule tests, which compare the alerts raised by given gold rows with those expected.
 
 Place in the walk: documents (TOML that somebody has read) → cases → the same evaluation and life
 cycle as live → what differs. docs/alerting.md shows a file.

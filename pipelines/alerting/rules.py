@@ -1,4 +1,4 @@
-"""Alert rules as their files declare them, and the faults found in a file.
+"""Builds alert rules from parsed rule files and reports any faults in them.
 
 Place in the walk: documents (TOML) → rules → evaluation. docs/alerting.md has every key. Invariant:
 a rule that was made here can be evaluated on any rows of its tables; of a document with faults none

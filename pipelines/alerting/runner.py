@@ -1,4 +1,4 @@
-"""The alerting process: reads gold, decides, stores the step, and runs the outbox.
+"""Runs the alerting process: reads gold, evaluates rules, stores steps and sends notices.
 
 Place in the walk: around everything else in this room; `tidemark alerts run`.
 

@@ -1,4 +1,4 @@
-"""`tidemark alerts run`: one alerting process in the foreground, until SIGTERM or Ctrl-C.
+"""`tidemark alerts run`: runs one alerting process in the foreground until stopped.
 
 Place in the walk: the entry point; it brings clock, chance, files, database and lake together.
 """

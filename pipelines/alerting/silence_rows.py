@@ -1,4 +1,4 @@
-"""Converts silences to stored rows and back; the store does not parse their bodies.
+"""Converts silences to database rows and back.
 
 Place in the walk: beside `state_rows`, for those who only ask and need nothing of deciding.
 """

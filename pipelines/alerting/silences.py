@@ -1,4 +1,4 @@
-"""Silences: matching alerts send no notices for a time, once or on a weekly schedule.
+"""Silences that mute matching alerts for a single period or on a weekly schedule.
 
 Place in the walk: beside grouping, which leaves silenced alerts out of notices; pages show them as
 silenced. A silence lasts from one moment to another, or comes back between them on days of the

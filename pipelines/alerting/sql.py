@@ -1,4 +1,4 @@
-"""Runs a rule's SQL query over table rows.
+"""Runs a rule's SQL query on in-memory tables.
 
 Place in the walk: below rules, which try theirs without rows, and `evaluating`. Apart from both,
 for a process that works out queries needs nothing else (`query_child`).

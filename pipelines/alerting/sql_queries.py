@@ -1,4 +1,4 @@
-"""Runs rules' SQL queries in a child process, so that a costly query fails alone.
+"""Runs rules' SQL queries in a child process, so that a costly one affects only its rule.
 
     python -m pipelines.alerting.sql_queries SECONDS BYTES
 

@@ -1,4 +1,4 @@
-"""Converts alerts, groups and the clock to stored rows and back.
+"""Converts alerts, alert groups and the wait clock to database rows and back.
 
 Place in the walk: between `step`, which is pure and typed, and the store, to which these are
 opaque texts. Invariant: what was kept is read as the same value. Absent on purpose: SQL.

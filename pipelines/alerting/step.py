@@ -1,4 +1,4 @@
-"""One alerting step: state, a view of gold and a moment in; new state and notices out.
+"""Computes one alerting step: new state and notices from the old state and a view of gold.
 
 Place in the walk: rules, `Looked` and what the last step left → alerts, groups, notices → the
 store. Invariant: pure: a process that does not know whether its step was stored loads, decides

@@ -1,4 +1,4 @@
-"""Formats alerts and silences as lines for a terminal.
+"""Formats alerts and silences as lines of terminal output.
 
 Place in the walk: what `alert_queries` found → lines of commands.
 

@@ -1,4 +1,4 @@
-"""Checks the templates for an alert's texts and renders them in Jinja's sandbox.
+"""Checks templates for alert texts and renders them in Jinja's sandbox.
 
 A template has names, filters, if and default; no loops, calls, macros or arithmetic: what it makes
 is bounded by what it is given. It may name the figures of the alert (columns of its rule's row),

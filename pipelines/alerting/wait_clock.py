@@ -1,4 +1,4 @@
-"""A steady clock for alert waits, unmoved by steps in any other clock.
+"""Steady clock for timing alerts, unaffected by jumps in any other clock.
 
 Place in the walk: beside the life cycle, which waits by it. What is waited for is data time, but a
 broker's clock may be set, and so may this process's; neither may make an alert fire, or end it. So

@@ -1,4 +1,4 @@
-"""Encodes a notice for each kind of channel, and delivers it.
+"""Encodes notices for each type of channel and delivers them.
 
 Place in the walk: below the outbox. A channel is a pure encoder, `(notice, settings) → request`,
 and a thin sender. Invariant: every text of a notice is somebody else's, and cannot become markup, a

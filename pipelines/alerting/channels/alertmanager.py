@@ -1,4 +1,4 @@
-"""Encodes alerts for Alertmanager's API v2. Pure.
+"""Pure functions that encode alerts for Alertmanager's v2 API.
 
 An Alertmanager forgets an alert after five minutes unless the alert says until when it holds:
 firing alerts hold for `valid_for_s`, which is longer than the pause between two notices. It knows a

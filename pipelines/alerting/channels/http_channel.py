@@ -1,4 +1,4 @@
-"""Sends each HTTP request once, to a checked address and within fixed limits.
+"""Sends a channel's HTTP request once, to a checked address and within fixed limits.
 
 It uses httpx's transport without its client: no redirects, no cookies, no proxies from the
 environment, and no line in a log with the address, which holds secrets.

@@ -1,4 +1,4 @@
-"""Builds a channel's HTTP request, shortens it to fit, and reads the response. Pure.
+"""Pure functions that build channel requests, shorten them to fit and read responses.
 
 No notice is too long for its channel: one that says more than fits names fewer alerts and counts
 the others, or, where each alert stands for itself, is sent in parts.

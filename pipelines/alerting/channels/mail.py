@@ -1,4 +1,4 @@
-"""Encodes a notice as email (text and HTML, one thread per alert) and hands it to a server.
+"""Encodes notices as text and HTML email, threaded by alert, and sends them by SMTP.
 
 The server is at a checked address, with TLS unless that is switched off. One that answered the end
 of the mail has it; when the connection breaks before, nobody knows.

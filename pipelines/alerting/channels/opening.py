@@ -1,4 +1,4 @@
-"""Opens the channels in a receivers file: reads secrets, checks hosts, sends nothing."""
+"""Creates the channels that a receivers file defines, reading secrets and checking hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends notices to all other services through apprise, as a title and a text.
+"""Sends notices through Apprise to services without a channel of their own here.
 
 apprise knows neither that an alert is resolved nor that it was sent before. It looks names up and
 connects by itself; we allow the service by its name, check the host of one that has its own, and

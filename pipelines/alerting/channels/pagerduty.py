@@ -1,4 +1,4 @@
-"""Encodes events for PagerDuty's Events API v2: one incident per alert group. Pure.
+"""Pure functions that encode PagerDuty v2 events, with one incident per alert group.
 
 The key of an incident is made of receiver and group, so a second copy of a notice changes nothing,
 and the notice that all is resolved closes the incident.

@@ -1,4 +1,4 @@
-"""The receivers file: each receiver, its channel and the hosts that may be contacted.
+"""Reads the receivers file: the receivers, their channels and the allowed hosts.
 
     allow_hosts = ["hooks.slack.com"]
     allow_private_hosts = ["alertmanager.internal"]

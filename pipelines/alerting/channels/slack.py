@@ -1,4 +1,4 @@
-"""Encodes a notice for a Slack incoming webhook, as blocks and fallback text. Pure.
+"""Pure functions that encode notices for Slack webhooks as blocks and fallback text.
 
 All that is somebody else's is in objects of type plain_text, where nothing is markup; the fallback
 text is mrkdwn, so it is escaped, and mrkdwn is switched off besides. A message that is sent twice

@@ -1,4 +1,4 @@
-"""Encodes a notice as an Alertmanager webhook payload, version 4. Pure.
+"""Pure functions that encode notices as version 4 Alertmanager webhook payloads.
 
 A receiver can recognise a second copy by its Idempotency-Key, which is the notice's id.
 """

@@ -1,4 +1,4 @@
-"""Writes metric families in Prometheus text format 0.0.4.
+"""Writes metric families in version 0.0.4 of the Prometheus text format.
 
     # HELP name what it means
     # TYPE name gauge

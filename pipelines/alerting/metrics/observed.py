@@ -1,4 +1,4 @@
-"""Metrics for observed clusters, under rocketmq-exporter's and RocketMQ's own names.
+"""Builds metrics for observed clusters under the names of rocketmq-exporter and RocketMQ.
 
 Place in the walk: gold, as `page` reads it → families, beside ours, so that boards made for these
 names work. Brokers of our own serve both themselves.

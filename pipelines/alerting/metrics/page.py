@@ -1,4 +1,4 @@
-"""Builds the metrics page for a Prometheus scrape from gold and the database.
+"""Builds the metrics page for Prometheus from gold and the database.
 
 Invariant: gold is read once a cycle, however often somebody scrapes; the number of series is
 bounded. A source that cannot be read shows in a series of its own, and the rest of the page stands.

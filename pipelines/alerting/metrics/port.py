@@ -1,4 +1,4 @@
-"""HTTP port for Prometheus scrapes: GET /metrics, one request per connection.
+"""Serves `GET /metrics` to Prometheus over HTTP, one request per connection.
 
 Invariant: a request head is at most HEAD_BYTES_MAX long and here within PATIENCE_S, an answer is
 taken within the same time, or the connection is cut; CONNECTIONS_MAX are served at once. A request

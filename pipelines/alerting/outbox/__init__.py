@@ -1,4 +1,4 @@
-"""The outbox: claims stored notices that are due, sends them, and records the outcome.
+"""The outbox: claims due notices, sends them and records the outcomes.
 
 Place in the walk: the last hop, from the database to a person.
 

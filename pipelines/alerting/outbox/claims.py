@@ -1,4 +1,4 @@
-"""Claims a notice and its receiver for one sender, then settles the notice by its outcome.
+"""Claims due notices for a single sender and records the outcome of each delivery.
 
 Invariant: at most one sender a receiver, for as long as claims last and the clocks of the processes
 agree; within a group the older notice goes first. A claim that is over frees its notice. One who

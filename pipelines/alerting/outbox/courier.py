@@ -1,4 +1,4 @@
-"""Carries notices from the database to their channels, for many receivers at once.
+"""Delivers stored notices through their channels to many receivers concurrently.
 
 Each receiver has a task of its own while something is due for it, so one that hangs holds up no
 other; what blocks runs in threads of the courier's own. Invariant: a task settles what it claimed

@@ -1,4 +1,4 @@
-"""Notice delivery outcomes, and when a failed notice is due again.
+"""Defines the outcomes of notice deliveries and decides when to retry a failed one.
 
 Invariant: pure; the moment and the chance are arguments. A notice that was not delivered is due
 again, later and later, until it is too old; only one that its channel cannot reach makes the whole

@@ -1,4 +1,4 @@
-"""Alerting's SQL store: alerts, groups, silences, notices and the cycle reached.
+"""SQL store for alerts, alert groups, silences, notices and the last cycle processed.
 
 Place in the walk: between deciding and sending: the outbox sends what is stored here, and nothing
 else. Invariant: only the leader stores steps, by a fencing token that each transaction checks.

@@ -1,4 +1,4 @@
-"""SQL log of alert changes, in the order they were stored, and their JSON encoding.
+"""Ordered SQL log of alert changes, each encoded as JSON.
 
 Place in the walk: a step, and what people say, write here in their own transaction; `history`
 appends it to the lake, and says so. Invariant: numbers are given under the lock of one row and

@@ -1,4 +1,4 @@
-"""Chooses which notices replace others when too many wait for one receiver.
+"""Merges older notices into newer ones when too many wait for one receiver.
 
 Invariant: pure. An alert that only an older notice shows as resolved is in the one that takes over;
 the newest of a group stays, and so does one that a sender has.

@@ -1,4 +1,4 @@
-"""Stores what people say about alerts: silences and acknowledgements.
+"""Stores the silences and acknowledgements that users create.
 
 No lead is needed: pages and commands write here, and the leader reads it with each step.
 """

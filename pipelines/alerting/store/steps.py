@@ -1,4 +1,4 @@
-"""Stores each alerting step, for one gold cycle or one moment, in full or not at all.
+"""Stores each alerting step in a single transaction.
 
 Place in the walk: the last thing that deciding does. Invariant: alerts, groups, notices, history,
 the outcome of each rule and the cursor change together, for the leader alone. A notice whose id is

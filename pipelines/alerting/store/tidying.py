@@ -1,4 +1,4 @@
-"""Deletes old rows: resolved alerts, sent notices, past silences, ended operations.
+"""Deletes old rows: resolved alerts, sent notices, expired silences and ended operations.
 
 Invariant: nothing that is open goes. A call removes at most ROWS_PER_TIDYING alerts and as many
 notices, so that it holds up nobody; it is called often.
