@@ -1,4 +1,4 @@
-"""The scheduler: a centre plans jobs and executors run them, over XXL-Job's wire protocol.
+"""Job scheduler: centres plan runs, and executors perform them, using XXL-Job's protocol.
 
 Place in the walk: beside the other pipelines; the centre shares alerting's database.
 

@@ -1,4 +1,4 @@
-"""Seven-field cron rules, as in Quartz and XXL-Job, and their next fire times in a zone.
+"""Parses Quartz-style seven-field cron rules and finds their next fire times in a time zone.
 
     second minute hour day-of-month month day-of-week [year]
     0-59   0-59   0-23 1-31         1-12  1-7, 1=Sun  1970-2199

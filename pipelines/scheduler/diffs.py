@@ -1,4 +1,4 @@
-"""Diffs a change to a job, group or user: the old and new value of each changed field.
+"""Computes field-by-field differences for changes to jobs, groups and users.
 
 The audit notes it, a preview, a command or a page shows it: all by `diffs`. Long texts (sources
 are up to 4 MiB) stand as their length and digest, so that what is noted is bounded and is JSON

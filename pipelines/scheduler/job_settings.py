@@ -1,4 +1,4 @@
-"""Job settings, parsed and validated before storage, under our names or XXL-Job's.
+"""Parses and validates job settings, given under our names or XXL-Job's.
 
 XXL-Job writes them in two ways, in its tables (`executor_block_strategy`) and in its API
 (`executorBlockStrategy`); their values are the same as ours. Pure.

@@ -1,4 +1,4 @@
-"""XXL-Job 3.5's open API: what a program may do to its own group's jobs.
+"""XXL-Job 3.5's open API, through which a program manages the jobs of its own group.
 
 Place in the walk: beside the three calls by which executors speak to a centre, below the same paths
 and behind the same two headers; each request goes through the service, as a person's does.

@@ -1,4 +1,4 @@
-"""Job service for pages: the same permissions and changes, plus the queries pages need.
+"""Extends the job service with queries for pages, subject to the same permissions.
 
 Place in the walk: between pages and the store. Whatever is shown of a job, a run or a group is
 allowed here first.

@@ -1,4 +1,4 @@
-"""Password hashes: scrypt, each stored with its own salt and cost.
+"""Hashes and verifies passwords with scrypt, storing a salt and cost with each hash.
 
 A guess costs 32 MiB and about 0.2 s. An empty hash is nobody's: who has it cannot sign in.
 """

@@ -1,4 +1,4 @@
-"""Refusals of job, group, user and run requests, each a sentence with its subject first.
+"""Errors raised when a request about a job, group, user or run is refused.
 
 Place in the walk: the store and the service raise them, commands print them, pages show them beside
 the field that `key` names. A value that one setting cannot have stays a plain ConfigError, which

@@ -1,4 +1,4 @@
-"""Result texts: a long one keeps its beginning and end, and a list shows one line of it.
+"""Shortens long result texts to their beginning and end, or to a single line.
 
 Place in the walk: an executor's process cuts what a handler has raised or said, the wire and the
 store what they are given; `jobs history` shows a line of it.

@@ -1,4 +1,4 @@
-"""Roles and permissions: one function decides for commands and pages, denying by default.
+"""Decides what each role may do, for commands and pages alike, denying by default.
 
 As in XXL-Job: an administrator may do everything; anybody else sees and changes the jobs of the
 groups that are listed for him, and no groups, tokens or people.

@@ -1,4 +1,4 @@
-"""XXL-Job's ten routing strategies, which choose the executor that runs a job.
+"""Implements XXL-Job's ten routing strategies, which choose executors for a run.
 
 Place in the walk: a trigger whose time has come, before it is sent. Each strategy gives addresses
 in the order in which they are tried: most name one; fail-over and busy-over name all, and the

@@ -1,4 +1,4 @@
-"""Run state machine: its transitions, and who may make each of them.
+"""State machine for runs: the transitions, and who may make each of them.
 
 Place in the walk: `schedules` plans runs, the store keeps them, a centre moves them as written
 here.

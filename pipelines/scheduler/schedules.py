@@ -1,4 +1,4 @@
-"""Job schedules (cron, fixed rate, fixed delay or once), and the runs that are due now.
+"""Plans the runs that are due under a cron, fixed-rate, fixed-delay or one-off schedule.
 
 Place in the walk: under the schedule lock, a centre reads the jobs that are due within the window,
 plans each as written here, and stores runs and next times in one transaction.

@@ -1,4 +1,4 @@
-"""Job scripts: their languages, interpreters and normalised sources. Pure.
+"""Defines job script languages and their interpreters, and normalises script sources.
 
 Place in the walk: every way in (command, page, open API, import) makes a JobSettings, which stores
 what `runnable` gives; an executor writes it to the script's file once more, because another's admin

@@ -1,4 +1,4 @@
-"""Authorises, performs and audits every change people make to jobs, groups and users.
+"""Authorises, performs and audits every change that people make to jobs, groups and users.
 
 Place in the walk: between the command line (and pages) and the store, which asks nobody.
 

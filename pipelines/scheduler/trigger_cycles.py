@@ -1,4 +1,4 @@
-"""Finds cycles of jobs that trigger each other, before a job is stored and at run time.
+"""Finds cycles of jobs that trigger one another, before a job is stored and at run time.
 
 A success begins a job's children, and a workflow's run its steps; a job that comes back to itself
 in this way would run without end:

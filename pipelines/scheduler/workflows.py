@@ -1,4 +1,4 @@
-"""Workflows: jobs as steps of an acyclic graph, each waiting for all the steps before it.
+"""Workflows: acyclic graphs of jobs in which each step waits for all its predecessors.
 
 Place in the walk: a workflow is a job whose source is the graph (`glue_type` WORKFLOW) and whose
 executor is the centre: schedule, misfires, history, retries and versions are those of any job. When

@@ -1,4 +1,4 @@
-"""Reads the configuration files of XXL-Job's admin and executors into our settings.
+"""Reads the configuration files of XXL-Job admins and executors as our settings.
 
 Place in the walk: once at start, below environment and flags. The file is the `.properties` file
 that an admin or an executor of XXL-Job has; its keys of Spring are recognised.

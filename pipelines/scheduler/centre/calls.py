@@ -1,4 +1,4 @@
-"""Calls executors, returns outcomes that the centre can act on, and checks runs in doubt.
+"""Calls executors to send or check runs, and classifies the outcome of each call.
 
 Place in the walk: `store.results` gives out doubtful runs each ten seconds, their executors are
 asked here, and what was found is stored.

@@ -1,4 +1,4 @@
-"""The centre's loops: plan, send due runs, record call outcomes and resolve doubtful runs.
+"""Runs the centre's loops, which plan runs, send them and resolve those in doubt.
 
 Place in the walk: the process `tidemark scheduler run`, or one of several in a simulation. Planned
 runs wait in a ring of 60 slots, one a second; calls go by a fast and a slow pool, so that a job

@@ -1,4 +1,4 @@
-"""Requests about one run: kill it, read its log, or fetch its last lines after a failure.
+"""Requests that kill a run, read its log or fetch the log's last lines after a failure.
 
 Place in the walk: beside the centre, which has no part in it: who asks (commands, pages, alerting)
 reaches the database and the executors.

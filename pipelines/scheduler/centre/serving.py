@@ -1,4 +1,4 @@
-"""The centre's process: runs its loops and serves HTTP calls from executors and programs.
+"""Runs the centre's loops and serves HTTP calls from executors and other programs.
 
 Place in the walk: `tidemark scheduler run`. Calls are let in by an access token; without one only
 this machine is listened to. Results that come while a transaction is under way share the next one.

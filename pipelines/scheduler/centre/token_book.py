@@ -1,4 +1,4 @@
-"""Access tokens that a centre exchanges with executors, as stored in the database.
+"""Keeps a centre's copy of executor access tokens in step with the database.
 
 Tokens of groups change while centres run. Each reads them anew every RENEW_S, so that a change
 holds everywhere after that.

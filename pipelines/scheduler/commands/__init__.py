@@ -1,1 +1,1 @@
-"""`tidemark scheduler` and `tidemark jobs`: one module per kind of object they change."""
+"""Commands of `tidemark scheduler` and `tidemark jobs`, one module per type of object."""

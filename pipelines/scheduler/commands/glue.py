@@ -1,4 +1,4 @@
-"""`tidemark jobs glue`: lists, shows, edits and rolls back a job's sources.
+"""`tidemark jobs glue`: edits a job's source, and lists, shows and restores its versions.
 
 Absent on purpose: work.
 """

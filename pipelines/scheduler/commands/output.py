@@ -1,4 +1,4 @@
-"""Formats the result of a job change, done or previewed, as words or JSON.
+"""Prints the result of a job change, or its preview, as text or JSON.
 
 Absent on purpose: work. `store.jobs` says what was done; on a trial of the database, what would be.
 """

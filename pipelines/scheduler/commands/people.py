@@ -1,4 +1,4 @@
-"""`tidemark scheduler groups|users|audit`: manages groups and users, and shows the audit.
+"""`tidemark scheduler groups|users|audit`: manages groups and users and shows the audit log.
 
 Absent on purpose: work.
 """

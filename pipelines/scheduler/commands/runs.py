@@ -1,4 +1,4 @@
-"""`tidemark jobs kill` and `tidemark jobs log`: end a run, and print a run's log.
+"""`tidemark jobs kill` and `tidemark jobs log`: kill a run or print its log.
 
 Absent on purpose: work.
 """

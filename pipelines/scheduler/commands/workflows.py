@@ -1,4 +1,4 @@
-"""`tidemark jobs workflow`: checks, adds, edits, shows and stops job workflows.
+"""`tidemark jobs workflow`: checks, adds and edits workflows and shows or stops their runs.
 
 A workflow is a job: `jobs list`, `start`, `pause`, `run`, `history`, `next`, `glue`, `remove` are
 for it too. Absent on purpose: work.

@@ -1,4 +1,4 @@
-"""The executor: runs handlers at a centre's request and reports their outcomes.
+"""The executor: runs job handlers on request from a centre and reports their outcomes.
 
 A module with handlers needs no more than this:
 

@@ -1,4 +1,4 @@
-"""Child process that runs one job's handlers, one run after another.
+"""Child process that executes job handlers, one run after another.
 
 It runs until it is asked to end.
 

@@ -1,4 +1,4 @@
-"""`tidemark executor`: runs one module's handlers at a centre's request.
+"""`tidemark executor`: runs a module's handlers on request from a centre.
 
 Absent on purpose: work.
 """

@@ -1,4 +1,4 @@
-"""Job handlers: how a module declares them, and the context they receive.
+"""Defines how modules declare job handlers, and the context that handlers receive.
 
 A handler is a function with one argument. It returns: the run has succeeded. It raises: the run has
 failed, and the traceback is the result's message. Or it says itself how it ended, by `handle_fail`

@@ -1,4 +1,4 @@
-"""Queue for one job on one executor: the active run, waiting runs and results. Pure.
+"""State machine for one job on one executor: its active run, waiting runs and results.
 
              offer                   the one before has ended
     (centre) ──────▶ waiting ──────────────────────────────▶ at work ──▶ ended: one result

@@ -1,4 +1,4 @@
-"""Run log files, laid out as in XXL-Job: `logs/yyyy-MM-dd/<logId>.log`, by UTC day.
+"""Run log files, laid out by UTC day as in XXL-Job: `logs/yyyy-MM-dd/<logId>.log`.
 
 A log is bounded: what a handler prints beyond LOG_BYTES_MAX is read and dropped, and one line says
 so. A day's folder is removed when it is old enough.

@@ -1,4 +1,4 @@
-"""Cuts a page from a log, starting at a given line. Pure: file chunks in, a page out.
+"""Pure functions that extract a page from a log, starting at a given line.
 
 A line that has no end yet is left for the next page while its run is at work, so that a reader who
 goes on after the last line that he has sees each line once and whole.

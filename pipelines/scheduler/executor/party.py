@@ -1,4 +1,4 @@
-"""One executor: carries out what a centre requests, and reports the outcome.
+"""An executor that carries out a centre's requests and reports the outcomes.
 
 The decisions are those of `job_queue` (runs of a job) and `reports` (results on their way); here
 they meet processes, files and the clock. A run is written down before it is accepted and before it

@@ -1,4 +1,4 @@
-"""Results bound for an admin, retried until one accepts them. Pure.
+"""In-memory queue of run results, each retried until an admin accepts it.
 
 `run_files` stores them.
 

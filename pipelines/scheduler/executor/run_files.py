@@ -1,4 +1,4 @@
-"""Executor files: one per run in hand, and the book of accepted runs.
+"""Executor files that persist pending runs and the record of accepted runs.
 
     runs/<logDateTime>-<logId>.json    {"state": "ACCEPTED" | "STARTED" | "FINISHED", …}
     taken    since <ms> boot <id>

@@ -1,4 +1,4 @@
-"""`tidemark executor`: one executor in the foreground, until SIGTERM or Ctrl-C.
+"""`tidemark executor`: runs one executor in the foreground until stopped.
 
 Place in the walk: the entry point; it brings the party, its server, the admins and the clock
 together. Three things go on beside the calls: a beat each 30 s says that the executor is there,

@@ -1,4 +1,4 @@
-"""Child processes that run handlers: one per active run, kept a while for reuse.
+"""Runs handlers in child processes, one per active run, and keeps idle ones for reuse.
 
 A run takes the child that had its job last, else any that is idle, else a new one; whoever would be
 one too many waits. A stop is SIGTERM to the child, which writes its stack into the log and raises

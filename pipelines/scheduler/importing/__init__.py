@@ -1,4 +1,4 @@
-"""Imports an XXL-Job database: reads a dump or a server, plans the import, then stores it.
+"""Imports jobs from an XXL-Job database, read from a dump or a live server.
 
 Invariant: nothing is taken over in silence: what is not, or is read differently, has its reason.
 """

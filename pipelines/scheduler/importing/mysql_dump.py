@@ -1,4 +1,4 @@
-"""Reads table rows from mysqldump output. Pure.
+"""Pure functions that parse table rows from mysqldump output.
 
 CREATE TABLE (order of columns), INSERT and REPLACE (rows) are read and all else is passed over.
 Strings are read as MySQL writes them (backslash escapes, `''` for a quote), hex values (`0x…`,

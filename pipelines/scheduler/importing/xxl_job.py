@@ -1,4 +1,4 @@
-"""Maps an XXL-Job database to our values, with a reason for everything left out. Pure.
+"""Pure functions that convert an XXL-Job database to our types and explain each omission.
 
 Versions 2.2 to 3.5 differ in a few names of columns: both are read. Numbers of groups and jobs are
 theirs until they are stored: `take_over` gives ours.

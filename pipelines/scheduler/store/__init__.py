@@ -1,4 +1,4 @@
-"""The scheduler's SQL store: jobs, executors and runs, in alerting's database.
+"""The scheduler's SQL store for jobs, executors and runs, kept in alerting's database.
 
 Place in the walk: below the centre and the commands. Several centres share these tables and nothing
 else: planning passes take turns by a lock on one row, runs move as `run_life` allows, under a lock

@@ -1,4 +1,4 @@
-"""The audit: who changed what, in a row stored with the change itself."""
+"""Audit log: records who changed what, in the same transaction as the change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Begins workflow runs when they are due, and stops them on request.
+"""Starts workflow runs when they are due and stops them on request.
 
 Place in the walk: `sending` comes here with a run whose job is a workflow, instead of sending it.
 

@@ -1,4 +1,4 @@
-"""Finds what a job begins (children, workflow steps) and how far workflow runs have come.
+"""Finds the children and steps that a job starts, and the progress of workflow runs.
 
 Place in the walk: below `jobs` and `run_rows`, which begin steps, end runs and look for cycles of
 jobs (`trigger_cycles`) by what is said here. What cannot be read begins nothing.

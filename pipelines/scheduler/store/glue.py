@@ -1,4 +1,4 @@
-"""Job source versions: one per change, up to the last thirty, as in XXL-Job.
+"""Keeps the last thirty versions of each job's source, as XXL-Job does.
 
 Invariant: the newest version is what the job has. Going back to an old one is a change like any
 other: it becomes the newest.

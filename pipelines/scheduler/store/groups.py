@@ -1,4 +1,4 @@
-"""Stores groups of executors that share handlers, with their addresses and tokens.
+"""Stores executor groups with their addresses and access tokens.
 
 Invariant: an application has one group, and a token belongs to one. Tokens are given to nobody but
 the centre that sends them: what is shown of a group says only whether it has one.

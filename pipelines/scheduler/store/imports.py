@@ -1,4 +1,4 @@
-"""Stores what an import has read; a repeated import adds only what is new.
+"""Stores imported groups, jobs, users and runs, adding only new ones when repeated.
 
 Place in the walk: after `importing`. A preview is the import itself in a transaction that is
 undone. Invariant: what was taken over once is left alone, whatever became of it here or there. Jobs

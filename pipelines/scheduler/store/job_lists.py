@@ -1,4 +1,4 @@
-"""Job and run queries for pages: filtered, sorted and limited by the database.
+"""Queries jobs and runs for pages, filtering, sorting and limiting them in the database.
 
 Invariant: each question is bounded, with a hundred thousand jobs and a million runs of one: by the
 rows of one page, by RUNS_LOOKED_AT of a job, or by one pass over the jobs' short columns. Absent on

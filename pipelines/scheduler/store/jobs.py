@@ -1,4 +1,4 @@
-"""Stores jobs as people add, edit, start, pause or remove them, and audits each change.
+"""Stores jobs as users add, edit, start, pause or remove them, and audits each change.
 
 Invariant: a job that is not active has no next time, and no run that waits to be sent but that of
 its last time. Who pauses it, removes it or gives it another schedule cancels what was planned.

@@ -1,4 +1,4 @@
-"""The database side of killing a run.
+"""Records a request to kill a run, and cancels the run if it has not been sent.
 
 Place in the walk: before `centre.run_requests`, which asks the executor.
 

@@ -1,4 +1,4 @@
-"""Planning passes: turn due jobs into runs and advance next times, under the schedule lock.
+"""Plans runs for due jobs and advances the jobs' next times, under the schedule lock.
 
 Place in the walk: called by a centre each second; what it gives back goes into the centre's ring.
 

@@ -1,4 +1,4 @@
-"""Stores users, their permissions and password hashes; each change is audited.
+"""Stores users with their permissions and password hashes, and audits each change.
 
 Invariant: once there is an administrator, there is always one: the last cannot be removed.
 """

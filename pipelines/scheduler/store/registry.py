@@ -1,4 +1,4 @@
-"""Executor registry: each executor beats every 30 s and is dropped after 90 s of silence.
+"""Registry of executors, which send a heartbeat every 30 s and expire after 90 s of silence.
 
 Invariant: what was said last counts; a clock of another centre that runs ahead makes an executor
 live longer, never shorter. Absent on purpose: requests to them, and whether one may be asked.

@@ -1,4 +1,4 @@
-"""Stores results that executors report, finds runs to ask about, and deletes old runs.
+"""Stores run results, finds runs in doubt and deletes old runs.
 
 Place in the walk: after `sending`. A result is stored before its executor gets the answer that it
 was received; one that is reported again changes nothing. Each centre counts the log's days and

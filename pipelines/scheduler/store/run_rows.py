@@ -1,4 +1,4 @@
-"""Moves locked run rows as `run_life` allows, and applies what follows when a run ends.
+"""Changes run states as `run_life` allows, and stores what follows when a run ends.
 
 Place in the walk: below `sending` and `results`, which say what happened. In the same transaction
 an unsuccessful run is tried again while it has retries, with the same shard; a success begins the

@@ -1,4 +1,4 @@
-"""Routes runs to executors, writes them as SENT, and stores the responses.
+"""Routes runs to executors, marks them as SENT and stores the executors' responses.
 
 Place in the walk: what the ring gives out comes here in batches, before anything is sent and after.
 

@@ -1,4 +1,4 @@
-"""Sessions for users signed in to pages, each with a token that only the browser has.
+"""Stores sign-in sessions for pages, each with a token that only the browser holds.
 
 A token is 256 random bits; the database has its SHA-256, so that who reads the database signs in as
 nobody. Invariant: rights are never kept here. A session is over when it was not used for IDLE_MS,

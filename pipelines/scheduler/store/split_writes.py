@@ -1,4 +1,4 @@
-"""Writes many rows in one transaction, and splits it so that a bad row fails alone.
+"""Writes rows in one transaction, and splits the batch on failure to isolate bad rows.
 
 Place in the walk: around what the store does for many runs or jobs at once: a row that other hands
 or a later version have written may be one that nothing here foresees. Invariant: a database that is

@@ -1,4 +1,4 @@
-"""The scheduler's SQL table definitions.
+"""Defines the scheduler's SQL tables.
 
 Moments are ms since 1970 UTC, by the centres' clocks.
 

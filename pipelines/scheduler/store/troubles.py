@@ -1,4 +1,4 @@
-"""Finds runs to alert on (failed for good, lost or late), and jobs that nobody plans.
+"""Finds runs to alert on (failed for good, lost or late) and jobs that nobody has planned.
 
 Place in the walk: the scheduler's rows → the table `job_runs` of alerting. LOST: an executor had
 the run, or may have, and nothing is heard any more. RESULT_LATE: it counted as lost, and its result

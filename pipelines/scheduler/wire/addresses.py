@@ -1,4 +1,4 @@
-"""Parses executor addresses, and refuses those to which no request may be sent.
+"""Parses executor addresses and rejects those to which no request may be sent.
 
 Whoever has a token may register an address, to which the centre will send requests. So link-local
 ones (the credentials of clouds), multicast and unspecified ones are refused. A name is looked up

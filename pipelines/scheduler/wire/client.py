@@ -1,4 +1,4 @@
-"""HTTP client for the wire: keep-alive connections for centre and executor calls.
+"""HTTP client for calls between centres and executors over keep-alive connections.
 
 No redirects, no cookies, no proxies from the environment. A call goes once; who calls decides
 whether it goes again, by the error:

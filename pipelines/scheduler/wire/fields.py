@@ -1,4 +1,4 @@
-"""Reads untrusted JSON field by field. Pure.
+"""Reads and validates untrusted JSON field by field, without I/O.
 
 Unknown fields are left alone: each version of XXL-Job adds some. What is known must have its type
 and fit its bounds; the error names the field and never repeats a value at length. A field that is

@@ -1,4 +1,4 @@
-"""Messages between a centre and an executor. Pure: bytes in, values out.
+"""Encodes and decodes messages between a centre and an executor, without I/O.
 
 | call         | asked by | body                                                  | answer holds |
 |--------------|----------|-------------------------------------------------------|--------------|

@@ -1,4 +1,4 @@
-"""HTTP server for the wire: an ASGI application over a table of calls.
+"""HTTP server for calls between centres and executors, built as an ASGI application.
 
 Every answer has HTTP status 200 and says in its body what came of it, as XXL-Job's do. The token is
 looked at before the body is read. A party that has no token, and so listens on loopback alone,

@@ -1,4 +1,4 @@
-"""Checks access tokens without revealing anything about them through timing. Pure.
+"""Checks access tokens in constant time and without I/O.
 
 Up to XXL-Job 3.4 one token is everybody's. From 3.5 each executor has its own, and says in a second
 header who it is. Here both hold: an executor that has a token of its own is let in by that alone,
