@@ -1,4 +1,4 @@
-"""Handlers for the platform's jobs: each run is one `tidemark` command.
+"""Job handlers that carry out each run of a platform job as one `tidemark` command.
 
 Place in the walk: `tidemark executor --module pipelines.platform_jobs.handlers`: a run's command
 has a process of its own, whose lines go into the run's log, and the last line is the run's message.

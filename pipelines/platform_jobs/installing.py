@@ -1,4 +1,4 @@
-"""Installs the platform's jobs at a centre: adds missing ones, leaves existing ones alone.
+"""Installs missing platform jobs at a centre and leaves existing ones unchanged.
 
 Place in the walk: `tidemark jobs install` → the scheduler's database. Invariant: what somebody has
 changed of a job, its times or whether it runs, stays; a second install makes nothing.

@@ -1,4 +1,4 @@
-"""Report requests from pages: the job that makes the report, and its requested runs.
+"""Finds the job that makes a report, and the runs that pages have requested from it.
 
 Place in the walk: a page → a run of the job `lag-report` by hand, with parameters of its own → the
 handler. Making a report needs Spark, which no page has.

@@ -1,4 +1,4 @@
-"""`tidemark reports`: makes, lists, shows, opens, compares and sends reports.
+"""`tidemark reports`: creates, lists, shows, opens, compares and sends reports.
 
 Absent on purpose: work.
 """

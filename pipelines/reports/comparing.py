@@ -1,4 +1,4 @@
-"""Compares the numbers in two reports and judges which differences are better or worse.
+"""Compares the numbers in two reports and classifies changes as better or worse.
 
 Place in the walk: a re-run says what later data changed; `tidemark reports compare`; pages.
 Invariant: pure; equal numbers have no differences. What depends on how long a period is, is not

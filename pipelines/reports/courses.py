@@ -1,4 +1,4 @@
-"""Classifies each group's lag slot by slot: within its objective, behind it or unknown.
+"""Classifies each group's lag in each time slot as within its objective, behind or unknown.
 
 Place in the walk: rows of `gathering` → a `Course` a group and period → `lag_report`. A slot counts
 as behind when the group's worst queue was, at any moment of it. It is unknown when no queue is

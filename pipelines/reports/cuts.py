@@ -1,4 +1,4 @@
-"""A report's cut: the gold cycle it reads, recorded so that the report can be repeated.
+"""Records a report's cut (the gold cycle it reads) so that the report can be repeated.
 
 Place in the walk: `making` takes one and writes it into the report's row; `gathering` reads gold as
 it was known then. Invariant: the same cut has the same numbers, whatever upkeep has dropped since:

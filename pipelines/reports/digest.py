@@ -1,4 +1,4 @@
-"""Alert digest: what fired in a period, what resolved quickly and what is still open.
+"""Builds an alert digest: alerts that fired in a period, resolved quickly or are still open.
 
 Place in the walk: the lake's history of alerts → a few lines → the outbox. The history is read as
 it is: a change that alerting has not brought into the lake yet is in the next digest.

@@ -1,4 +1,4 @@
-"""Draws a report's figures as inline SVG: no script, no extra file, the same on paper.
+"""Draws a report's figures as inline SVG, without scripts or external files.
 
 Place in the walk: numbers → small drawings → `page`. Colour is never alone: what is behind is
 higher than the line of the objective, what is unknown is hatched, and every figure has its sentence

@@ -1,4 +1,4 @@
-"""Gathers gold rows for a window and the one before it, using Spark at a recorded cut.
+"""Gathers gold rows for a window and the preceding one, using Spark at a recorded cut.
 
 Place in the walk: gold at a (run id, cycle) → frames of a row a group and slot, an interval, or a
 count → `lag_report`, which needs no Spark. Roll-ups of every queue become one row a group and slot,

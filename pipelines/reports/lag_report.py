@@ -1,4 +1,4 @@
-"""Computes a lag report: groups behind and for how long, stalls, duplicates, and news.
+"""Computes the numbers in a lag report: groups behind, stalls, duplicates and news.
 
 Place in the walk: `gathering` → numbers → page, table of reports, notices. A row a group, the worst
 first; causes by what they cost; and what is new against the period before, which is counted from

@@ -1,4 +1,4 @@
-"""Makes a report: papermill runs its notebook, nbconvert makes a page, Chromium a PDF.
+"""Produces a report's page and PDF from its notebook, using papermill and Chromium.
 
 Place in the walk: a job or a command → files and a row on the `Shelf`. The notebook runs in a
 process of its own, and is kept beside the page, so that whoever doubts a figure can run it again.

@@ -1,4 +1,4 @@
-"""Finds what is new in a period against the one before, and writes a report's headline.
+"""Derives a report's news and headline from a period and the one before it.
 
 Invariant: pure.
 """

@@ -1,4 +1,4 @@
-"""Functions that a lag report's notebook calls.
+"""Functions called by a lag report's notebook.
 
 Place in the walk: papermill → the notebook, which calls `told` with its parameters and shows the
 pieces of the page → `making`, which finds numbers and page.

@@ -1,4 +1,4 @@
-"""A lag report's numbers: values written as JSON and compared with those of other runs.
+"""Types for the numbers in a lag report, stored as JSON and comparable between runs.
 
 Place in the walk: `lag_report` makes them; the page, the terminal, the table of reports and
 `comparing` take them from here.

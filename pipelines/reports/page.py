@@ -1,4 +1,4 @@
-"""Renders a lag report as HTML: a headline, the news, a group table and a few figures.
+"""Renders a lag report as HTML: headline, news, group table and figures.
 
 Place in the walk: numbers → pieces of HTML, which the notebook shows; `making` puts them into a
 page that fetches nothing and runs no script. Groups that kept their objective and have no news are

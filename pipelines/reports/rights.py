@@ -1,4 +1,4 @@
-"""Checks permission to change reports from the command line, and audits each change.
+"""Authorises and audits report changes made from the command line.
 
 Place in the walk: `tidemark reports` → here → making, sending and tidying. Who may change the jobs
 of `tidemark` may have reports made, sent and tidied; before there is an administrator, whoever has

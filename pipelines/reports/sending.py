@@ -1,4 +1,4 @@
-"""Sends a report through alerting's channels: its headline, a link and, by email, the page.
+"""Sends a report's headline and link through alerting's channels, and its page by email.
 
 Place in the walk: a run of a report → the outbox → `tidemark alerts run`, which sends it with the
 same retries as alerts. Mail carries the page as an attachment, when the machine that sends has it.

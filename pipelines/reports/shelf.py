@@ -1,4 +1,4 @@
-"""Report shelf: one row per report in the Delta table `reports`, and the report's files.
+"""Stores finished reports as files, each with a row in the Delta table `reports`.
 
 Place in the walk: `making` adds to it, `tidemark reports` and pages ask it. A run is named
 `REPORT/WINDOW/NUMBER`, as lag-daily/20260301T000000Z-86400s/1; a re-run has the next number. Files

@@ -1,4 +1,4 @@
-"""The period that a report covers, and the one before it.
+"""Determines the period that a report covers and the period before it.
 
 Place in the walk: a job's fire time, or two moments that somebody names → a window → everything
 else of this room.
