@@ -1,1 +1,1 @@
-"""The web dashboard: pages for lag, topics, alerts, checks, reports and jobs."""
+"""Web dashboard with pages for lag, topics, alerts, checks, reports and jobs."""

@@ -1,4 +1,4 @@
-"""Formats numbers, moments and hostile names as text for a page.
+"""Formats numbers, times and untrusted names as text for a page.
 
 Invariant: what comes from a message, a client or a group name is text and stays text. Dash
 escapes it in elements; plotly, which renders a few HTML tags inside its labels, gets `plain`.

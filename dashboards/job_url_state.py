@@ -1,4 +1,4 @@
-"""Parses a job page's URL into what the page shows, and builds such URLs. Pure.
+"""Pure functions that parse a job page's URL into its state and build such URLs.
 
     /jobs                          ?q= group= state= sort= page= do=add
     /jobs/7          its runs      ?run= before= rstate= do=run|start|pause|edit|copy|remove|kill

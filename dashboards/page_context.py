@@ -1,4 +1,4 @@
-"""Gives each page callback the lake, the clock and the cluster, and runs its work.
+"""Gives page callbacks the lake, clock and cluster, and runs their work in threads.
 
 The cluster is there only when its name server was named at the start.
 

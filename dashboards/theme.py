@@ -1,4 +1,4 @@
-"""Colours, state words and figure frames for light and dark pages.
+"""Colours, state labels and figure layout for the light and dark themes.
 
 Categories are Okabe and Ito's colours, lag is Cividis: readers who see colour differently can
 distinguish both. A state is a word and a sign first, a colour last.

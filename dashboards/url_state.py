@@ -1,4 +1,4 @@
-"""Parses a page's URL into its state, resolves the time range, and builds links.
+"""Parses a page's URL into its state, resolves the time range and builds links.
 
 Invariant: the URL is the whole state of the question (theme, a habit of the reader, is not in
 it). Anything may stand in a URL: what does not parse counts as not given.

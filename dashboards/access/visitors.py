@@ -1,4 +1,4 @@
-"""Identifies each page visitor as a signed-in user, a read-only visitor or a stranger.
+"""Identifies each page visitor as signed in, read-only or unauthorised.
 
 Place in the walk: between the guard and the pages of jobs. The token of a session comes as a
 cookie; `Visitors` asks the database whose it is, anew for each request: rights that are taken away

@@ -1,1 +1,1 @@
-"""Changes made from pages: previewed, authorised, applied once and audited."""
+"""Changes made from pages, each previewed, authorised, applied once and audited."""

@@ -1,4 +1,4 @@
-"""Previews changes to groups and users, and applies what was previewed.
+"""Previews changes to groups and users, and applies them exactly as previewed.
 
 Place in the walk: below `previewed_changes`. The preview is what the service would write to the
 audit, from a transaction that is rolled back. Invariant: the transaction that applies the change is

@@ -1,4 +1,4 @@
-"""Previews job changes against the job's current state, and applies what was previewed.
+"""Previews changes to jobs and runs, and applies them exactly as previewed.
 
 Place in the walk: below `previewed_changes`. Invariant: when the job has been changed since the
 preview, nothing is done; the store enforces this in its transaction. Absent on purpose: rights,

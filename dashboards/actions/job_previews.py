@@ -1,4 +1,4 @@
-"""Describes what a job change will do: facts and a request in, a preview out. Pure.
+"""Pure functions that preview what a requested job change will do.
 
 Place in the walk: `job_changes` reads the facts, shows the preview, and does what was previewed.
 Invariant: a preview has a version, made of the wish and of what it rests on. What is done has the

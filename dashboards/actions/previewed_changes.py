@@ -1,4 +1,4 @@
-"""Applies each change from a page once, exactly as previewed, with an audit entry.
+"""Applies each change made on a page once, exactly as previewed, and audits it.
 
 Place in the walk: a panel shows the preview of a change → here → the scheduler's service.
 `job_changes` and `admin_changes` say what a change is.

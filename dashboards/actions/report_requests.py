@@ -1,4 +1,4 @@
-"""Handles requests from a report's page to make the report again or to send it.
+"""Handles requests from a report's page to regenerate or send the report.
 
 Place in the walk: the scheduler's job `lag-report` runs by hand, with Spark, wherever an executor
 is; what is sent waits in the outbox. Nothing is made here. Invariant: nothing happens without a

@@ -1,1 +1,1 @@
-"""Figures as pure functions: rows in, figure out; no Dash, no lake, no clock."""
+"""Pure functions that build figures from rows, without Dash, the lake or a clock."""

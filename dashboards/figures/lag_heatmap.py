@@ -1,4 +1,4 @@
-"""The overview's heatmap: groups over time, coloured by time lag, worst group on top.
+"""Heatmap for the overview: groups over time, coloured by time lag, worst group on top.
 
 What it is: each cell is the largest known time lag of a group in one stretch of time, its colour on
 a log scale. When to use it: to see who is behind and since when, all groups at once. Signs say what

@@ -1,4 +1,4 @@
-"""Timeline of one group: events, time lag and messages behind, on one time axis.
+"""Timeline for a single group: events, time lag and message lag on a shared time axis.
 
 What it is: three panels that share their time. The top one is a lane each for stalls, windows of
 duplicate risk and changes of members, and where somebody watches, one for alerts from firing to

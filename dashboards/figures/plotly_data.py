@@ -1,4 +1,4 @@
-"""Builds figures as plain plotly.js data, which the browser draws.
+"""Builds figures as plain plotly.js data for the browser to draw.
 
 plotly's own classes would check every word while a figure is made: most of what a figure costs, and
 0.13 s of CPU to load. So the tests have them check, and a page does not. Invariant: all of a figure

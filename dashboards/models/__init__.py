@@ -1,1 +1,1 @@
-"""Computes what pages show, as pure functions of the data read."""
+"""Pure functions that turn query results into page content."""

@@ -1,4 +1,4 @@
-"""Computes what pages show about alerts from the alert board. Pure.
+"""Prepares alerts from the alert board for display on pages.
 
 Invariant: nothing here reads a store or a clock. Alerts of one cluster are those that name it, and
 those that name none: a fault of the lake itself concerns every cluster. Absent on purpose: changing

@@ -1,4 +1,4 @@
-"""Computes what pages show about lag from the few rows that the lake returns. Pure.
+"""Prepares lag data from the lake for display on pages.
 
 Invariant: nothing here reads a lake or a clock. A sum over unknowns counts what is known and says
 how much is not.

@@ -1,4 +1,4 @@
-"""Assembles one message's path from the lake and the cluster. Pure.
+"""Pure functions that assemble a message's path from the lake and the cluster.
 
     stored -> pulled or consumed -> sent back, next try, ... -> dead-lettered
 

@@ -1,4 +1,4 @@
-"""Puts a report's numbers into words, and lists the differences between two reports.
+"""Formats a report's numbers, and the differences between two reports, as text.
 
 Invariant: pure. Unknown is a word, never 0; of one cluster only what names it is shown, and what is
 counted over all clusters is labelled so. A difference is marked only where `comparing` marks it.

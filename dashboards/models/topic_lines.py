@@ -1,4 +1,4 @@
-"""Computes what a topic's page shows from `topic_data` rows. Pure.
+"""Prepares rows from `topic_data` for display on the topic page.
 
 Invariant: nothing here reads a lake or a clock. What is not known is a value with its reason, and
 no sum hides how many of its parts are unknown.

@@ -1,4 +1,4 @@
-"""The alerts page: open, resolved and silenced alerts, and the rules behind them.
+"""Page for alerts: open and resolved alerts, silences, and the rules behind them.
 
 Each part has an address of its own, so that each has its own search and pages. Alerts are changed
 by commands to copy: this server knows no user by name, so an ack could be anybody's.

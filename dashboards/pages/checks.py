@@ -1,4 +1,4 @@
-"""The checks page: each check's latest result, the rows that broke it, and Data Docs links.
+"""Page for checks: the latest results, the rows that failed and links to Data Docs.
 
 A critical failure stays on the page for as long as verdicts are withheld for it.
 """

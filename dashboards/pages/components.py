@@ -1,4 +1,4 @@
-"""Components that pages share, such as pills, tiles, tables and notices."""
+"""Components shared by all pages, such as pills, tiles, tables and notices."""
 
 from __future__ import annotations
 

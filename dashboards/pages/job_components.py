@@ -1,4 +1,4 @@
-"""Components that job pages share, such as states, moments, fields and buttons.
+"""Components shared by job pages, such as states, times, fields and buttons.
 
 Invariant: what people named is text, whatever is in it, and is cut where it is long.
 """

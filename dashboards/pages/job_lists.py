@@ -1,4 +1,4 @@
-"""Lists on the job pages: jobs, executors, users, long-running operations and the audit."""
+"""Lists on the job pages: jobs, executors, users, long-running operations and audit entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Panel for a change: its fields, its preview and the button that applies it.
+"""Panel for a change on the job pages, with its fields, preview and apply button.
 
 Invariant: the button is there only for what can be done and was previewed; the server checks all of
 it again.

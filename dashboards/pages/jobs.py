@@ -1,4 +1,4 @@
-"""Serves the job pages: admits the reader, draws the lists and handles the change panel.
+"""Serves the job pages: authorises the reader, renders the lists and handles changes.
 
 Lists are drawn from plain data at each tick, when they have changed. Changes go through one
 callback: it shows the preview, then applies it. Strangers get the sign-in.

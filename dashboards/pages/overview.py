@@ -1,4 +1,4 @@
-"""The overview page: shows whether anything is wrong, where, and since when."""
+"""Overview page that shows whether anything is wrong, where, and since when."""
 
 from __future__ import annotations
 

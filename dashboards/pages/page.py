@@ -1,4 +1,4 @@
-"""Declaration of a dashboard page: its address, title, layout and callbacks.
+"""Type that declares a dashboard page: its address, title, layout and callbacks.
 
 Place in the walk: each module of a page has a `PAGE`; the frame lists them in `shell.PAGES`, and
 the server and the navigation follow that list.

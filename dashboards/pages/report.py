@@ -1,4 +1,4 @@
-"""Page for a single report: its frame, figures and files, and a comparison with another.
+"""Page for a single report, with its figures, its files and a comparison with another.
 
 The address names the report to compare with; the default is the one of the period before.
 """

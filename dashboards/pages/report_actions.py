@@ -1,4 +1,4 @@
-"""Card for making a report again or sending it: buttons, a preview and requested runs.
+"""Card for regenerating or sending a report, with buttons, a preview and requested runs.
 
 Everything goes in two steps: the first says what would happen, the second does it. The signed-in
 user decides which buttons there are; `report_requests` checks anew what they may do.

@@ -1,4 +1,4 @@
-"""The reports page: one sentence about each period, newest first."""
+"""Page for listing reports: one sentence about each period, newest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame around every page: name, navigation, time range, refresh, freshness and theme.
+"""Frame shared by all pages: navigation, time range, refresh, freshness and theme.
 
 Range and refresh are links: the URL is the state, so Back, a new tab and a shared address work
 without a line of code.

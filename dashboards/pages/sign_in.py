@@ -1,4 +1,4 @@
-"""The sign-in page, and the signed-in user's name in the frame of every page.
+"""Sign-in page, plus the sign-in status shown on every page.
 
 The browser sends name and password by itself, as JSON, since the policy of the pages allows no
 form. Neither goes through a callback of this application.

@@ -1,4 +1,4 @@
-"""Page for a single topic: lagging groups, producer progress, failures, a message's path.
+"""Page for a single topic: lagging groups, producer progress, failures and a message's path.
 
 `pages/trace` draws the last of these.
 """

@@ -1,4 +1,4 @@
-"""Section of the topic page that finds a message and shows where it went."""
+"""Topic-page section that finds a message and shows its path."""
 
 from __future__ import annotations
 

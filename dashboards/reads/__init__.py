@@ -1,1 +1,1 @@
-"""Reads the lake, the cluster, reports and the job database for pages."""
+"""Reads data for pages from the lake, the cluster, reports and the job database."""

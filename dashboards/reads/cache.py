@@ -1,4 +1,4 @@
-"""Caches query results within bounds; concurrent requests for a frame share one computation.
+"""Bounded cache of query results that runs identical concurrent queries only once.
 
 Invariant: a key names everything its answer depends on (table, version, question), so nothing here
 ever expires; the least recently used goes first when room is needed.

@@ -1,4 +1,4 @@
-"""Finds Data Docs files, the pages that Great Expectations generates.
+"""Finds the Data Docs files that Great Expectations generates.
 
 Place in the walk: the checks write them into the lake's folder; the page of checks leads there.
 

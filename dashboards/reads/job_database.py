@@ -1,4 +1,4 @@
-"""Opens the SQL job database when a page first needs it, and keeps it open.
+"""Opens the job database on first use by a page and keeps it open.
 
 The database may be away for a while; after a failure it is tried again.
 

@@ -1,4 +1,4 @@
-"""Fills in a queue's lag between consecutive reports, from lag rows. Pure.
+"""Pure functions that fill in a queue's lag between consecutive reports.
 
 A queue is reported when it changed, and in any case once in the snapshot period. So between two
 reports nothing changed: messages behind stay what they were, and when something waits, its time lag

@@ -1,4 +1,4 @@
-"""Reads the lake for pages: one moment per page, with results cached by cycle.
+"""Reads lake data for pages, each as of one moment, and caches results by cycle.
 
 Place in the walk: after gold. A page takes a `Seen`, the lake at the last complete cycle, and asks
 it (`rows`, `present`, `cells`), never tables; what only bronze holds goes through `topic_data`.

@@ -1,4 +1,4 @@
-"""Reads finished reports for pages, from lake rows and the files beside them.
+"""Reads finished reports for pages from lake rows and the accompanying files.
 
 Place in the walk: `pipelines.reports` makes them, by Spark; here they are only read.
 

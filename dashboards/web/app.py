@@ -1,4 +1,4 @@
-"""The FastAPI application, with its pages behind the guard, and the server that runs it.
+"""Builds the FastAPI application that serves the pages, and runs its server.
 
 Invariant: everything a page needs is served from here: no page requests an address outside this
 origin. What threads of callbacks share is loaded before the first of them: Arrow loads pandas at

@@ -1,4 +1,4 @@
-"""Routes beside the pages: report files, Data Docs and long-running operations as JSON.
+"""HTTP routes for report files, Data Docs and long-running operations.
 
 Place in the walk: behind the guard. Long actions (`GET /api/operations` and `/ID`) are for users
 who have signed in, and for visitors who may see pages of jobs without.

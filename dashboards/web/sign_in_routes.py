@@ -1,4 +1,4 @@
-"""Signs users in and out over HTTP: two endpoints that take JSON from our own pages.
+"""HTTP endpoints that sign users in and out, using JSON requests from our own pages.
 
     POST /session       {"name": ..., "password": ...}     a cookie, or why not
     POST /session/end   {}                                 the cookie is gone, and so is its session
