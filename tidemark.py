@@ -1,4 +1,4 @@
-"""The command line: mounts each room's commands by name and knows nothing else.
+"""Command-line entry point that mounts each package's commands by name.
 
 A command's module is imported when that command runs, never before: `tidemark --help` and a
 starting broker must not pay for Spark, Dash or Great Expectations.

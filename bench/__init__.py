@@ -1,1 +1,1 @@
-"""Benchmarks that run on this machine and print tables; nothing here asserts."""
+"""Benchmarks that run on the local machine and print tables, without assertions."""

@@ -1,4 +1,4 @@
-"""`make bench`: benchmarks this machine and prints tables, without assertions.
+"""`make bench`: runs benchmarks on this machine and prints tables, without assertions.
 
 Ratios say most. A figure that has a bar (bench.bars) has it beside it.
 

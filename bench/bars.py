@@ -1,4 +1,4 @@
-"""Bars that measured figures must reach on a quiet two-core machine.
+"""Targets that benchmark figures must meet on a quiet two-core machine.
 
 Tables print a bar beside its figure; nothing asserts. Ratios are ours over Apache RocketMQ's, or
 with over without. docs/measured.md has the figures of record beside the same bars.

@@ -1,4 +1,4 @@
-"""Starts the brokers under load: ours, as a user starts it, and a real Apache RocketMQ."""
+"""Starts the brokers to benchmark: our own and a real Apache RocketMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the cost of filtering, and the false-positive rate of multi-tag bit tests.
+"""Measures filtering cost and the false-positive rate of bit tests for multiple tags.
 
     python -m bench.filter
 

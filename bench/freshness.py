@@ -1,4 +1,4 @@
-"""Measures freshness: the seconds a commit takes to reach gold and the page.
+"""Measures freshness: how many seconds a commit takes to reach gold and the page.
 
 A real cluster with a lake, the pipeline and the dashboard is started as a user would; one producer
 and one consumer work. A commit counts as in gold when consumer_lag holds an offset of that queue at

@@ -1,4 +1,4 @@
-"""Drives RocketMQ's own Java client to load every broker in the same way."""
+"""Uses RocketMQ's own Java client to put the same load on every broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures CPU seconds per partition for the columnar judges: facts in, rows and state out.
+"""Measures the CPU time that columnar marts take per partition.
 
     python -m bench.judging
 

@@ -1,4 +1,4 @@
-"""Runs our engine and records the CPU time of each event-loop step, by kind.
+"""Runs our engine and records the CPU time of each event-loop step by type.
 
 Run as `python -m bench.observed_engine FIGURES engine ...`, the rest being what `tidemark` takes.
 Each line on standard input names the phase that begins; FIGURES is written when the engine ends. A

@@ -1,4 +1,4 @@
-"""Measures what `tidemark observe` costs a real Apache RocketMQ 5.5 in CPU and send times.
+"""Measures what `tidemark observe` costs Apache RocketMQ 5.5 in CPU and send times.
 
 The observer polls each ten seconds.
 

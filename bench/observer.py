@@ -1,4 +1,4 @@
-"""Measures the cost of observing 3,500 topics and 1,500 groups from outside the cluster.
+"""Measures the cost of observing a cluster of 3,500 topics and 1,500 groups from outside.
 
 Run by `python -m bench --only observer`.
 

@@ -1,4 +1,4 @@
-"""Measures the cost of each path from a store file to a socket and from memory to a file.
+"""Measures the cost of each path from store file to socket and from memory to file.
 
     python -m bench.read_paths
 

@@ -1,4 +1,4 @@
-"""Measures rows per second when all marts replay a generated lake into a side lake.
+"""Measures row throughput when all marts replay a generated lake into a separate lake.
 
     python -m bench.replay [--keys N] [--seconds S]
 

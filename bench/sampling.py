@@ -1,4 +1,4 @@
-"""Measures event-loop time of the broker's watermark samples for 100,000 group-queue pairs.
+"""Measures the event-loop time for sampling watermarks of 100,000 group-queue pairs.
 
 Run by `python -m bench --only sampling`.
 

@@ -1,4 +1,4 @@
-"""Kills centres and executors with `kill -9`, then judges the history of their runs.
+"""Kills centres and executors with `kill -9`, then checks the run history for errors.
 
 Run by `python -m bench --only scheduler.kills`.
 

@@ -1,4 +1,4 @@
-"""Measures start-up time: empty store, 10 GiB after a clean stop, and after SIGKILL.
+"""Measures start-up time for an empty store, and for 10 GiB after a clean stop or SIGKILL.
 
 After SIGKILL there is 1 GiB of log to look through. Run by `python -m bench --only start`.
 

@@ -1,4 +1,4 @@
-"""Measures the store's CPU microseconds per message to put, get, flush, recover and find.
+"""Measures the store's CPU time per message for put, get, flush, recovery and look-up.
 
 Messages are found by key.
 

@@ -1,4 +1,4 @@
-"""Timers: how late a rush leaves, how late they are otherwise, memory while they wait.
+"""Measures how late timers fire, in a rush and otherwise, and how much memory they take.
 
 The rush and the normal rate are those of a broker in a process of its own, while sends go on; late
 is by the store time of the delivery. Memory is that of a wheel over a real store in a process of

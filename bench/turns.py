@@ -1,4 +1,4 @@
-"""Measures how long a step holds the engine's event loop with 10,000 connections and topics.
+"""Measures how long steps block the event loop with 10,000 connections and topics.
 
 There are 100,000 queues of groups besides. Run by `python -m bench --only turns`.
 

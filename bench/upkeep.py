@@ -1,4 +1,4 @@
-"""Counts the files that upkeep leaves per table and day, and measures query cost on them.
+"""Counts the files that upkeep leaves per table and day, and measures the cost of queries.
 
     python -m bench.upkeep [DAYS [CYCLES]]
 

@@ -1,1 +1,1 @@
-"""Analytics benchmarks: cycles, replays and aged lakes, in CPU and wall-clock seconds."""
+"""Benchmarks for analytics: cycles, replays, live runs, aged lakes and alerting."""

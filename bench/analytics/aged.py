@@ -1,4 +1,4 @@
-"""The part `age`: cost of a cycle on a thirty-day-old lake relative to an hour-old one.
+"""Benchmark `age`: compares the cost of cycles on a thirty-day-old and an hour-old lake.
 
 Two lakes with the same keys and the same new facts. One of them has, besides, the files of thirty
 days in the tables that grow, as upkeep leaves them. And all tables that live have the log entries

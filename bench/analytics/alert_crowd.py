@@ -1,4 +1,4 @@
-"""The part `alert-crowd`: 10,000 alerts fire at once through the real alerting process.
+"""Benchmark `alert-crowd`: fires 10,000 alerts at once in the real alerting process.
 
 In gold 10,000 groups are well, and `tidemark alerts run` notifies a webhook; then all groups stall.
 The figures are the notices, the number of alerts in them, when the first and the last of them came

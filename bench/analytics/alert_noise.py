@@ -1,4 +1,4 @@
-"""The part `alert-noise`: counts needless notices and incidents that no notice reports.
+"""Benchmark `alert-noise`: counts needless notices and unreported incidents.
 
 Thirty days of ten groups, with a nightly batch, a deploy each weekday, bursts and silent weekends,
 one that reads by POP and one whose clients say nothing, and twelve incidents, judged by the marts;

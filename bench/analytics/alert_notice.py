@@ -1,4 +1,4 @@
-"""The part `alert-notice`: seconds from a stall to its notice and to its row in gold.
+"""Benchmark `alert-notice`: times the path from a stall to its notice and to its gold row.
 
 Engine, shipper, pipeline, `tidemark alerts run` and a webhook, as a user starts them. Thirty groups
 report offsets of ten queues each second; then one group after the other reports no more, while

@@ -1,4 +1,4 @@
-"""The part `alert-rules`: judges 5,000 rules over 10,000 groups, and one over a million.
+"""Benchmark `alert-rules`: applies 5,000 rules to 10,000 groups and one to a million.
 
 The figure is the judging of a cycle: evaluation and life cycle, with the groups and notices that
 come of it, in the process that would do it. Reading is counted elsewhere. Rules differ in figure

@@ -1,4 +1,4 @@
-"""Writes bronze for many keys as a shipper would, without an engine.
+"""Writes bronze data for many keys, as a shipper would but without an engine.
 
 A key is a queue of a group. Facts lie on a grid of seconds; a share of the keys moves in each, the
 others say nothing. Everything follows from the numbers given, so two runs write the same lake.

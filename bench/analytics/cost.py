@@ -1,4 +1,4 @@
-"""Measures CPU seconds used by a process and its descendants, such as Spark's JVM."""
+"""Measures the CPU time used by a process and its descendants, such as Spark's JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time to detect a frozen head and a dead consumer: our marts against Burrow's rules.
+"""Compares how soon our marts and Burrow's rules detect a frozen head or a dead consumer.
 
 Both judge the same facts; the time counts from the incident to the tick that reports it.
 

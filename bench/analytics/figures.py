@@ -1,4 +1,4 @@
-"""Analytics figures, each beside its bar, and the table that shows them all.
+"""Analytics benchmark figures, and the table that shows each beside its target.
 
 Place in the walk: a part of `bench.analytics` measures some, in a process of its own, and hands
 them back as JSON. Invariant: a figure that could not be measured is shown with the reason; it is

@@ -1,4 +1,4 @@
-"""The part `lag-job`: our CPU time for the lag of 5,000,000 commits, relative to DuckDB's.
+"""Benchmark `lag-job`: compares our CPU time for the lag of 5,000,000 commits with DuckDB's.
 
 Both read the same bronze files, both write parquet: a row a commit with its lag in messages and in
 time, and how the lag has changed within the last minute. Ours is a cycle of the real driver into an

@@ -1,4 +1,4 @@
-"""The part `live-1m`: a live run with 1,000,000 known keys, 1 % of which move each minute.
+"""Benchmark `live-1m`: a live run with 1,000,000 known keys, 1 % of which move each minute.
 
 The facts come from the broker's own telemetry, without a broker or clients around it (to make a
 million offsets takes longer than all parts may); spool, shipper and pipeline are those that a user

@@ -1,4 +1,4 @@
-"""The part `live-10k`: tests whether gold keeps up with a live run of 10,000 moving keys.
+"""Benchmark `live-10k`: tests whether gold keeps up with a live run of 10,000 moving keys.
 
 Each key's head moves each second; each is committed each five seconds, as RocketMQ's clients do by
 default: 2,000 commits a second. A broker reports 2,000 keys a second. Scaled, there are fewer keys.

@@ -1,4 +1,4 @@
-"""The part `live-1k`: a live run, up to the page, with 1,000 keys that move each second.
+"""Benchmark `live-1k`: a live run, pages included, with 1,000 keys that move each second.
 
 Each key's head moves and each is committed once a second. Scaled, there are fewer keys.
 """

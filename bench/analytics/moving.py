@@ -1,4 +1,4 @@
-"""Loads a real broker: moves every queue of every group each second, and times each round.
+"""Puts load on a real broker by sending and committing on every queue once per second.
 
 Place in the walk: the live parts of the analytics; one connection stands for all clients. Each
 second a message goes to every queue and every group reports the next offset of every queue; the

@@ -1,4 +1,4 @@
-"""The part `overview`: cost of the first view of 1,000 groups with four queues each.
+"""Benchmark `overview`: cost of the first view of 1,000 groups with four queues each.
 
 The server's share is the CPU time of its process for the content of the page, with and without the
 cache of an earlier view. The process has imported the dashboard, as a server that is up has, and

@@ -1,4 +1,4 @@
-"""Runs the parts of `--only analytics`, each in its own process with its own time limit.
+"""Runs each analytics benchmark in a separate process with its own time limit.
 
 Place in the walk: `python -m bench --only analytics` runs all, `--only analytics.NAME` one. A part
 is a module of this folder with `measure(folder, scale)`, which returns figures; it is called by

@@ -1,4 +1,4 @@
-"""Loads and traces a page as a reader's browser does, without a debugger attached.
+"""Loads and traces a page in a browser without attaching a debugger.
 
 A page of Playwright's is debugged: Chromium then takes a whole stack for each error that a library
 throws and catches while it begins. For one such stack it reads plotly.js three times more, once for

@@ -1,4 +1,4 @@
-"""The part `replay`: bronze rows per second in a replay that writes all gold tables.
+"""Benchmark `replay`: bronze rows per second in a replay that writes all gold tables.
 
 How: `bench.replay`.
 """

@@ -1,4 +1,4 @@
-"""The part `sampling`: event-loop time to sample watermarks of 100,000 group-queue pairs.
+"""Benchmark `sampling`: event-loop time to sample watermarks of 100,000 group-queue pairs.
 
 Scaled, there are fewer groups. What is measured and how: see `bench.sampling`.
 """

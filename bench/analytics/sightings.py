@@ -1,4 +1,4 @@
-"""Finds when gold first shows an offset, and how long after its commit that is.
+"""Measures how long after its commit each offset first appears in gold.
 
 Place in the walk: the live parts of the analytics read consumer_lag here while it grows: only the
 files that its newest commits have added, never the whole table.

@@ -1,4 +1,4 @@
-"""The part `p13`: one cycle over a million keys with ten facts each, writing all of gold.
+"""Benchmark `p13`: one cycle that writes all of gold for a million keys with ten facts each.
 
 One cycle of the real driver over bronze that lies there, on two cores; it runs on several lakes one
 after the other, and the median by CPU time is reported. Spark has judged a small lake before: the

@@ -1,4 +1,4 @@
-"""The part `upkeep`: files in use per table and day, and the cost of a thirty-day query.
+"""Benchmark `upkeep`: files in use per table per day, and the cost of a thirty-day query.
 
 Two of the days, that of the query and the newest one, have a cycle each five seconds; the others
 stand for age, with as many as upkeep leaves files. Scaled, these two have fewer. What is measured

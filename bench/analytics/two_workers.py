@@ -1,4 +1,4 @@
-"""The part `cluster`: a replay on a standalone Spark cluster with one worker and with two.
+"""Benchmark `cluster`: compares replays on Spark clusters with one worker and with two.
 
 Each worker has one core.
 
