@@ -1,4 +1,4 @@
-"""Benchmark `lag-job`: compares our CPU time for the lag of 5,000,000 commits with DuckDB's.
+"""Benchmark `lag-job`: compares our CPU time with DuckDB's for the lag of 5,000,000 commits.
 
 Both read the same bronze files, both write parquet: a row a commit with its lag in messages and in
 time, and how the lag has changed within the last minute. Ours is a cycle of the real driver into an

@@ -1,4 +1,4 @@
-"""Panel for a change on the job pages, with its fields, preview and apply button.
+"""Job-page panel for making a change, with fields, a preview and an apply button.
 
 Invariant: the button is there only for what can be done and was previewed; the server checks all of
 it again.

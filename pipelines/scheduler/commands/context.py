@@ -1,4 +1,4 @@
-"""Shared context for scheduler commands: acting user, database, options and output.
+"""Shared context for scheduler commands: the acting user, the job service and options.
 
 Who asks is the user of the operating system: his name is in the audit, and the rights of the user
 of that name hold. Before there is an administrator, whoever has the database is one.
