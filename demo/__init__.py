@@ -1,1 +1,1 @@
-"""Demo: plays scheduled incidents on a local cluster and judges them from gold alone."""
+"""Demo that stages incidents on a local cluster and checks that gold alone reveals each one."""

@@ -1,4 +1,4 @@
-"""Writes account files for a demo with access control, readable only by their owner.
+"""Writes account files that only their owner can read, for a demo with access control.
 
 Place in the walk: written before the curtain rises. Name server and broker get the access file,
 each client the file with its own account; `tidemark admin --credentials .../admin.toml` is how a

@@ -1,4 +1,4 @@
-"""The demo's cast: the command line of every process, with shortened time settings.
+"""Command lines for the processes of a demo cluster, with shortened time settings.
 
 The settings are short ones, so that each incident fits into two minutes: queues are rebalanced
 every 5 s, a failed message is tried once more, and a stall is judged over 10 s of data time.

@@ -1,4 +1,4 @@
-"""Configures the clients of a demo or experiment cluster, and creates its topics.
+"""Client configuration and topic creation for demo and experiment clusters.
 
 Place in the walk: the producers and consumers of the demo and of `tidemark experiment`. Absent on
 purpose: listeners, and what is sent.

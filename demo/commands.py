@@ -1,4 +1,4 @@
-"""The `tidemark demo` command: plays incidents on a cluster and shows what gold finds."""
+"""The `tidemark demo` command: stages incidents on a cluster and shows what gold reveals."""
 
 from __future__ import annotations
 

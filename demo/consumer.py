@@ -1,4 +1,4 @@
-"""Demo consumer: works briefly on each message and records its work in a ledger.
+"""Demo consumer that works briefly on each message and records the work in a ledger.
 
 Its options name the messages that harm it. With them the stage plays incidents on honest processes:
 a listener that never returns, a listener that always fails, a process that dies by SIGKILL after it

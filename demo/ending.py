@@ -1,4 +1,4 @@
-"""Records Ctrl-C, SIGTERM or a closed terminal at once, so the demo ends at a safe point.
+"""Defers Ctrl-C, SIGTERM and SIGHUP so that the demo stops only at a safe point.
 
 An exception raised in a signal handler can come between the start of a process and the note of its
 number, or while others are being stopped; that process would stay behind. So the handler only takes

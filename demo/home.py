@@ -1,4 +1,4 @@
-"""Creates or empties the demo folder, and locks it while the demo plays.
+"""Creates or empties the demo folder and locks it while the demo runs.
 
 Invariant: only what a demo makes is removed, in a folder that an earlier demo made and in which
 none plays: any other store beside it stays. The lock is on the marker, which therefore outlives the

@@ -1,4 +1,4 @@
-"""Demo cluster kinds, each with its cast and the evidence gold must show for incidents.
+"""Demo cluster types, each with its processes and the gold evidence expected per incident.
 
 Place in the walk: the command chooses one; the stage takes what it says and does not know which.
 """

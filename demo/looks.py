@@ -1,4 +1,4 @@
-"""Checks gold for each incident when our own broker reports the facts.
+"""Checks gold for evidence of each incident when our own broker reports the facts.
 
 Place in the walk: `verdict` has a look for each incident of the play. Pure: gold in, the evidence
 as a sentence out, or nothing.

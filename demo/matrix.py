@@ -1,4 +1,4 @@
-"""The `make demo-matrix` command: plays three seeds, then leaves out each incident in turn.
+"""Runs the demo with three seeds, then once without each incident (`make demo-matrix`).
 
 Exit code 0 only when gold found every incident that was played, and no other, in every run.
 

@@ -1,4 +1,4 @@
-"""Checks gold for each incident when the cluster is observed from outside.
+"""Checks gold for evidence of each incident when the cluster is observed from outside.
 
 Place in the walk: as `looks`, from which those that see the same are taken. What the protocol hides
 is not looked for: why a member is gone, what was delivered twice, how a broker ended, and who moved

@@ -1,4 +1,4 @@
-"""Bounds a wait, and extends it while the awaited process makes progress.
+"""Limits how long to wait for a process, and extends the limit while it makes progress.
 
 A busy machine makes a process late; that is no failure.
 

@@ -1,4 +1,4 @@
-"""Plans a demo from a seed: incidents with their times, queues and victims. Pure.
+"""Pure functions that plan a demo from a seed: its incidents, times, queues and victims.
 
 Place in the walk: before anything starts; the stage plays the plan, the verdict holds gold
 against it.

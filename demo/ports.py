@@ -1,4 +1,4 @@
-"""Finds free TCP ports on 127.0.0.1 for processes that take their ports as settings.
+"""Finds free TCP ports on 127.0.0.1 for processes whose ports must be set in advance.
 
 A broker on port P also uses P - 2 and P + 1, so ports come as a block. Another process may take a
 port between our look and its use; the range is one that the system does not hand out by itself,

@@ -1,4 +1,4 @@
-"""Starts the demo's processes in their own groups, logs their output and stops them.
+"""Starts the demo's processes in separate groups, logs their output and stops them.
 
 Invariant: `stop_all` leaves no process behind: SIGTERM first, SIGKILL to the whole process group
 when one does not end. That holds only where no signal handler raises: an exception between the

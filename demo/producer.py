@@ -1,4 +1,4 @@
-"""Demo producer: sends steady traffic to every topic, and special messages on demand.
+"""Demo producer that sends steady traffic to every topic and special messages on demand.
 
     python -m demo.producer NAMESRV [--credentials FILE] [--admin-credentials FILE]
 

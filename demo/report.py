@@ -1,4 +1,4 @@
-"""Prints the verdict as tables on the terminal."""
+"""Prints the demo's verdict as tables on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locates the jars and Java of a real Apache RocketMQ, and builds its command lines.
+"""Locates Apache RocketMQ's jars and Java runtime, and builds the command lines to run them.
 
 These are the command lines of its name server, its broker and programs on its client library.
 

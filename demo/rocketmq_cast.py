@@ -1,4 +1,4 @@
-"""Cast for a demo on a real Apache RocketMQ: its two JVMs, Java clients and an observer.
+"""Command lines for a demo on Apache RocketMQ: its JVMs, Java clients and observer.
 
 Settings are as short as in the demo on our engine; the observer polls every two seconds.
 """

@@ -1,4 +1,4 @@
-"""The stage: starts the cluster and its cast, plays the plan and requests the verdict.
+"""Runs a demo: starts the cluster and its clients, plays the plan and requests the verdict.
 
 Place in the walk: it stands beside the platform and uses only what a user has: the tidemark
 commands, client processes that use the client library, SIGKILL, and the lake.

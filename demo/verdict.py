@@ -1,4 +1,4 @@
-"""Computes the verdict from gold: a row per group, a line per incident, and overall success.
+"""Computes the demo's verdict from gold for each group, each incident and the whole run.
 
 Place in the walk: last. `read_gold` is the only part that touches the lake; `judge` is a pure
 function from rows and the plan to a verdict.

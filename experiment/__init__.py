@@ -1,1 +1,1 @@
-"""Experiments: kill real processes and compare what happens with what the lake predicted."""
+"""Experiments that kill real processes and compare the outcome with the lake's predictions."""

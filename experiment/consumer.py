@@ -1,4 +1,4 @@
-"""An experiment's consumer host: one member of every group, each with its own listener.
+"""Experiment consumer host that runs one member of every group, each with its own listener.
 
     python -m experiment.consumer NAMESRV HOST LEDGERS LISTENER...
 

@@ -1,4 +1,4 @@
-"""Runs `tidemark experiment kills` from the plan to the verdict.
+"""Runs `tidemark experiment kills` from plan to verdict.
 
 Place in the walk: play (`stage`), gold as the platform computes it, score, table. The lake knows of
 the kills only through the broker's facts.

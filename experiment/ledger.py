@@ -1,4 +1,4 @@
-"""The consumers' own record of their work: one line each time a listener begins a message.
+"""Ledger in which consumers record each message that a listener starts to process.
 
 Place in the walk: beside it. Nothing of it reaches the broker or the lake, so it is an independent
 witness of messages delivered twice.

@@ -1,4 +1,4 @@
-"""Plans an experiment from a seed: what each kill hits and when, and what restarts. Pure.
+"""Pure functions that plan an experiment from a seed: kill targets, times and restarts.
 
 Place in the walk: before anything starts; the stage plays the plan, the score names its kills.
 

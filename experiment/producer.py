@@ -1,4 +1,4 @@
-"""The experiment's producer: sends steady traffic to every queue of every topic.
+"""Experiment producer that sends steady traffic to every queue of every topic.
 
     python -m experiment.producer NAMESRV LISTENER...
 

@@ -1,4 +1,4 @@
-"""Prints the verdict on the kills as a table on the terminal."""
+"""Prints the experiment's verdict as a table on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores kills against the lake's predictions: a row per kill and queue, a verdict. Pure.
+"""Pure functions that score kills against the lake's predictions, per queue and overall.
 
 Place in the walk: last. Two witnesses meet: the consumers' ledgers say what was delivered twice,
 gold's duplicate_risk_windows say what was predicted, and when.

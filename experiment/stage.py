@@ -1,4 +1,4 @@
-"""The stage for `tidemark experiment kills`: starts a real cluster and kills its processes.
+"""Starts a real cluster and kills its processes for `tidemark experiment kills`.
 
 Place in the walk: it stands beside the platform, as the demo does, and uses only what a user has:
 the tidemark commands, client processes, SIGKILL. The consumers' ledgers and the list of kills

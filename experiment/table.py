@@ -1,4 +1,4 @@
-"""The Delta table of kills: one row per kill and queue, kept for later analysis.
+"""Delta table of kills, with one row per kill and queue for later analysis.
 
 Place in the walk: written once a run, after the verdict; a notebook reads it.
 

@@ -1,4 +1,4 @@
-"""Finds a Chromium on PATH for the page tests, or else installs one with apt as root.
+"""Finds Chromium on PATH for the page tests, or installs it with apt when run as root.
 
 Without one the set-up only says so: everything else works, and the page tests fail with a sentence.
 """

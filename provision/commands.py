@@ -1,4 +1,4 @@
-"""The `tidemark setup` command: installs or checks what Spark needs besides Python packages.
+"""The `tidemark setup` command, which installs or checks Spark's non-Python dependencies.
 
 Place in the walk: a person may run it once; if not, whatever starts Spark first calls
 `bring_spark`. `make` does the same for a working copy, with what tests need (`__main__`).

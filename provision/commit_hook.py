@@ -1,4 +1,4 @@
-"""Enables the commit-message hook in a clone, since git enables no hook by itself.
+"""Enables the commit-message hook in a clone, because git enables no hooks by default.
 
 Earlier decisions stay: a folder of hooks that any of git's files configures already, and hooks that
 somebody has put into the clone. A folder that is no git work tree (an unpacked archive, also one

@@ -1,4 +1,4 @@
-"""Creates the locked virtual environment `.venv` from uv.lock with uv.
+"""Uses uv to create the virtual environment `.venv` from uv.lock.
 
 uv is taken from PATH when it is new enough, else installed into a small environment of its own
 below `.cache`.

@@ -1,4 +1,4 @@
-"""The set-up's only error: a sentence for the person at the terminal."""
+"""The set-up's only exception, raised when something missing cannot be provided."""
 
 from __future__ import annotations
 

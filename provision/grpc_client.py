@@ -1,4 +1,4 @@
-"""Creates a separate environment for RocketMQ 5.x's Python gRPC client, for one slow test.
+"""Creates a separate environment for the RocketMQ 5.x gRPC client used by one slow test.
 
 Invariant: nothing is taken whose hash is not in GRPC_CLIENT_PINS, and a stamp of these and of the
 Python says that the environment is made. Absent on purpose: the product's environment, whose

@@ -1,4 +1,4 @@
-"""Fetches the pinned jars for Delta, Apache RocketMQ and XXL-Job, and checks their hashes.
+"""Fetches pinned jars for Delta, Apache RocketMQ and XXL-Job, and verifies their hashes.
 
 Two jars of Delta are for Spark; Apache RocketMQ is for the interop tests and a demo that is played
 on it, an earlier one for a test alone; executors of XXL-Job are for the interop tests.

@@ -1,4 +1,4 @@
-"""Finds a JDK for Spark and the interop tests, or else installs one with apt as root.
+"""Finds a JDK for Spark and the interop tests, or installs one with apt when run as root.
 
 Without root it says what to install.
 

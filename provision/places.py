@@ -1,4 +1,4 @@
-"""Set-up folders: inside a working copy, or in the user's cache for an installed package.
+"""Set-up folders, either in a working copy or in the user's cache for an installed package.
 
 Those of a working copy are ignored by git. All of it is safe to delete.
 """

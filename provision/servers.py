@@ -1,4 +1,4 @@
-"""Finds the servers that tests start, or else installs them with apt as root.
+"""Finds the servers that tests start, or installs them with apt when run as root.
 
 They are PostgreSQL, Redis, MariaDB, Alertmanager and promtool, for the tests of what speaks to
 them, or is checked by them.

@@ -1,4 +1,4 @@
-"""Runs one external command: quiet on success, with its last lines in the error on failure."""
+"""Runs an external command quietly, and reports its last output lines if it fails."""
 
 from __future__ import annotations
 

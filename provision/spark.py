@@ -1,4 +1,4 @@
-"""Provides what Spark needs besides Python packages: Java and the two Delta jars.
+"""Provides Spark's non-Python dependencies: Java and the two Delta jars.
 
 Place in the walk: `make` brings them into a working copy and `tidemark setup` for an installed
 package; whatever starts Spark asks `ensure` first, so nobody has to know of either.
