@@ -1,4 +1,4 @@
-"""Reads the access file at start-up and again whenever it has changed.
+"""Reads the access file at start-up and again whenever it changes.
 
 Place in the walk: below the command line, which names the file; the party's gate looks at it while
 it runs. Absent on purpose: what the words in it mean (remoting/access).

@@ -1,4 +1,4 @@
-"""The `tidemark engine`, `namesrv` and `broker` commands: options, ready line, exit codes.
+"""The `tidemark engine`, `namesrv` and `broker` commands: options, output and exit codes.
 
 Place in the walk: around it; the rooms know nothing of command lines.
 

@@ -1,4 +1,4 @@
-"""Runs a broker or name server in the foreground until a signal or an error ends it.
+"""Runs a broker or name server in the foreground until a signal or an error stops it.
 
 Place in the walk: around brokers and name servers when they are processes of their own. Nothing
 here is simulated; it is the only place of these rooms that knows signals and child processes.

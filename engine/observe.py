@@ -1,4 +1,4 @@
-"""The `tidemark observe` command: watches a cluster from outside by its admin protocol.
+"""The `tidemark observe` command, which watches a cluster through its admin protocol.
 
 Place in the walk: around `engine.observer`; a shipper runs for each broker that is watched.
 

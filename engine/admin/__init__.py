@@ -1,4 +1,4 @@
-"""The admin client: one `Admin` object, divided by noun, for cluster queries and changes.
+"""Admin client: an `Admin` object for cluster queries and changes, grouped by resource type.
 
 Works on our engine and on an Apache RocketMQ alike. What lives on several brokers is requested from
 each and joined.

@@ -1,4 +1,4 @@
-"""Assembles the admin client: a part for each noun, all sharing one connection.
+"""Assembles the admin client from one part per resource type, all sharing one connection.
 
 async with admin_at("127.0.0.1:9876") as admin:
     for topic in await admin.topics.names():

@@ -1,4 +1,4 @@
-"""Cluster administration: brokers with their figures and settings, and name servers.
+"""Cluster administration: settings, statistics and clean-up of brokers and name servers.
 
 Each name server keeps settings and values of its own: an order goes to all of them, a question to
 one.

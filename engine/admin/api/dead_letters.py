@@ -1,4 +1,4 @@
-"""Dead-letter administration: lists, re-drives and discards dead letters.
+"""Dead-letter administration: listing, re-driving and discarding.
 
 A re-driven message goes back to its own group alone (%RETRY%group), with all its tries before it:
 other groups that had taken it do not get it twice. UNIQ_KEY, RETRY_TOPIC and ORIGIN_MESSAGE_ID

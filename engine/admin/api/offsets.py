@@ -1,4 +1,4 @@
-"""Offset administration: reads queue offsets, and reads and moves groups' consume offsets."""
+"""Offset administration: looking up queue offsets and managing consume offsets."""
 
 from __future__ import annotations
 

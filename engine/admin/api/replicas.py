@@ -1,4 +1,4 @@
-"""Copies of a broker's log: how they stand, and which of them leads.
+"""Replica administration: state, promotion, hand-over and truncation of log copies.
 
 A promotion counts: of N slaves, of which each acknowledgement waited for k, at least N - k + 1 have
 to answer; then one of them has whatever was acknowledged, and it is the one of the greatest (epoch,

@@ -1,4 +1,4 @@
-"""Sends admin-client requests to one broker, a name server or all of a topic's masters.
+"""Sends admin requests to one broker, a name server or all of a topic's masters.
 
 Each part of `Admin` holds the same one: one connection, and what it knows of routes.
 """

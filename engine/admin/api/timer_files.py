@@ -1,4 +1,4 @@
-"""Pending timers and the files of RocketMQ's timers: written from a list, read from a store.
+"""Writes pending timers to RocketMQ timer files, and reads them from RocketMQ stores.
 
 Place in the walk: `tidemark admin timer export | import`. What is written belongs to the store that
 the list is of: RocketMQ, started on it with these files, delivers what waits and nothing that was

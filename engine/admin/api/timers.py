@@ -1,4 +1,4 @@
-"""Timer administration: lists, cancels and moves messages that wait for their time.
+"""Timer administration: listing, cancelling and relocating pending timers.
 
 Place in the walk: beside it. What waits is read in the topic of timers, and how far deliveries are
 is asked, of our broker as of Apache's.

@@ -1,4 +1,4 @@
-"""Changes a topic's queue count in an order that keeps every message readable.
+"""Scales a topic's queue count while keeping every message readable.
 
 Place in the walk: beside it; an order to brokers, in the order that keeps every message readable.
 

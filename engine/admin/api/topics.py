@@ -1,4 +1,4 @@
-"""Topic administration: topics, their queues and their routes."""
+"""Topic administration: settings, queues, routes and subscribed groups."""
 
 from __future__ import annotations
 

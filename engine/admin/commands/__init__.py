@@ -1,4 +1,4 @@
-"""The `tidemark admin` commands: query and change a cluster, ours or Apache's."""
+"""The `tidemark admin` commands, which query and change a Tidemark or RocketMQ cluster."""
 
 from engine.admin.commands.command_tree import app
 

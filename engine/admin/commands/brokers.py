@@ -1,4 +1,4 @@
-"""`tidemark admin cluster ...` and `admin broker ...`: broker state and settings."""
+"""The `tidemark admin cluster` and `admin broker` commands: broker state and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemark admin`: assembles the command groups, each from a module of its own.
+"""Assembles `tidemark admin` from its command groups, each defined in its own module.
 
 A group is a noun: `tidemark admin topic list`. A command that belongs to a group but has a module
 of its own is mounted here with `<group>.app.command(name)(function)`.

@@ -1,4 +1,4 @@
-"""`tidemark admin dlq ...`: lists, re-drives and discards dead letters.
+"""The `tidemark admin dlq` commands, which list, re-drive and discard dead letters.
 
 Re-drive and discard take either an id, or filters, or --everything: an order without any of them
 means nothing and is refused. --dry-run shows what would be decided and decides nothing.

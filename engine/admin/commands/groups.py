@@ -1,4 +1,4 @@
-"""`tidemark admin group ...`: consumer-group settings, progress and members."""
+"""The `tidemark admin group` commands: consumer-group settings, progress and members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemark admin topic load | group load | cluster export`: bulk transfer as JSON files.
+"""Bulk JSON transfer: `tidemark admin topic load`, `group load` and `cluster export`.
 
 `load` reads a list as `mqadmin updateTopicList` and `updateSubGroupList` do; a broker takes all of
 it or nothing: `[{"topicName": "orders", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6}]`,

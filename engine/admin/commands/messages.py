@@ -1,4 +1,4 @@
-"""`tidemark admin message ...`: sends, traces and finds messages by id, key, time or offset."""
+"""The `tidemark admin message` commands, which send, find, trace and consume messages."""
 
 from __future__ import annotations
 

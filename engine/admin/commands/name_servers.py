@@ -1,4 +1,4 @@
-"""`tidemark admin namesrv ...`: name-server settings and key-value entries."""
+"""The `tidemark admin namesrv` commands: name-server settings and key-value entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tidemark admin offset ...`: resets, sets, clones and deletes a group's offsets."""
+"""The `tidemark admin offset` commands, which reset, set, clone and delete group offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats admin-command results as readable tables or as JSON. Pure.
+"""Pure functions that format admin-command results as readable tables or JSON.
 
 A table is a list of rows with the same columns. Unknown is an empty cell, null in JSON.
 """

@@ -1,4 +1,4 @@
-"""`tidemark admin replica ...`: the copies of a broker's log, and which of them leads.
+"""The `tidemark admin replica` commands: replica state, promotion, hand-over and rebuild.
 
 Absent on purpose: what an order does (engine/admin/api/replicas, engine/broker/replicating).
 """

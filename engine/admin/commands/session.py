@@ -1,4 +1,4 @@
-"""Shared by all admin commands: name-server option, single connection and error messages.
+"""Common set-up for admin commands: name-server option, connection and error reporting.
 
 Invariant: a TidemarkError becomes one line on standard error and exit code 1; standard output then
 stays empty. Absent on purpose: the requests (the commands), how answers are shown (showing).

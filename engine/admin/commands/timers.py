@@ -1,4 +1,4 @@
-"""`tidemark admin timer ...`: lists, cancels, exports and imports waiting messages.
+"""The `tidemark admin timer` commands, which list, cancel, export and import timers.
 
 An order is shown first and asked about, unless --yes is given. Export writes RocketMQ's files for
 the store of one broker: stop its deliveries (timerStopDequeue=true), export, stop it, and start

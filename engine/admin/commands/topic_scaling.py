@@ -1,4 +1,4 @@
-"""`tidemark admin topic ...`: adds and removes topic queues, and lists idle consumers.
+"""The `tidemark admin topic` commands that add or remove queues and list idle consumers.
 
 Invariant: shrinking waits until producers know the new number and every group has drained the
 queues that go; without waiting it is refused as long as it would strand a message, unless forced,

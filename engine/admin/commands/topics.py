@@ -1,4 +1,4 @@
-"""`tidemark admin topic ...`: inspects, creates, changes and deletes topics and queues.
+"""The `tidemark admin topic` commands that inspect, create, change and delete topics.
 
 Of queues: what a consume queue says of its messages, who would read which queues, and the order
 setting that name servers keep of the topic.
