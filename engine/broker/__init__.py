@@ -1,4 +1,4 @@
-"""The broker: its tables, its request handlers and its life cycle."""
+"""The broker: its tables, request handlers and life cycle."""
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig

@@ -1,4 +1,4 @@
-"""The broker's gate: resolves the account and topic by which each request is judged.
+"""Broker access gate: resolves the account and topic that decide whether a request passes.
 
 Accounts come from the broker's configuration, topics of stored messages from its store.
 

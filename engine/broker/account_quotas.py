@@ -1,4 +1,4 @@
-"""Quotas on entries: one for all holders together, and a smaller one for each account.
+"""Tracks entries against a total quota and a smaller quota for each account.
 
 Place in the walk: in the tables of consumer groups and of producer groups, whose entries come from
 heartbeats, and beside replies that wait for their askers. Without accounts only the sum counts in

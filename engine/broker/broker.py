@@ -1,4 +1,4 @@
-"""Assembles a broker from its parts, and starts and stops them in the right order.
+"""Assembles a broker's parts, then starts and stops them in the required order.
 
 Place in the walk: around it. It decides nothing but the order:
   start  take the store (recovery) → telemetry → tables → port → name servers → loops

@@ -1,4 +1,4 @@
-"""Broker settings, under RocketMQ's own names.
+"""Broker settings under RocketMQ's own names.
 
 Place in the walk: built once by the command line or a test, then passed down as a value. Defaults
 are RocketMQ's unless a field says otherwise. Pure.

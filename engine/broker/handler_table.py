@@ -1,4 +1,4 @@
-"""Maps request codes to the handlers that declare them, and supplies their dependencies.
+"""Maps each request code to its handler and supplies the handler's dependencies.
 
 A code is added in `handlers/`, in the class of its subject.
 

@@ -1,4 +1,4 @@
-"""The broker's identity: its role, settings in force, address and table versions.
+"""The broker's identity: its role, current settings, address and table versions.
 
 Place in the walk: made first, read by whoever works by a setting, writes a table, registers or
 answers with the broker's address. `role_changes` alone sets the role. Absent on purpose: changing

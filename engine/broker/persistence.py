@@ -1,4 +1,4 @@
-"""Loads and saves the broker's tables: topics, group settings, selectors, consume offsets.
+"""Loads and saves broker tables: topics, group settings, selectors and consume offsets.
 
 Place in the walk: loaded before the port opens; offsets are written on a timer and at shutdown,
 topics and groups soon after they changed.

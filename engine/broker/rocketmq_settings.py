@@ -1,4 +1,4 @@
-"""Converts RocketMQ's keys to and from a broker's configuration, checking their ranges.
+"""Converts RocketMQ settings to and from the broker configuration, and checks their ranges.
 
 Place in the walk: once at start, when files, environment and flags become a `BrokerConfig`; again
 when a tool reads the configuration or changes one key of it.

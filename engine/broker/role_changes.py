@@ -1,4 +1,4 @@
-"""Changes a broker's role while it runs.
+"""Changes a broker's role while it is running.
 
 Place in the walk: whoever elects a master calls `become`; the node's role is asked everywhere
 else, in the step in which it counts.

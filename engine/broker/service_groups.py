@@ -1,4 +1,4 @@
-"""Builds a broker's services by room: offsets, reporting, sending and pulling.
+"""Builds a broker's services by package: offsets, reporting, sending and pulling.
 
 Place in the walk: `services` makes these first, in this order, for each uses those before it.
 

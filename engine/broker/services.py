@@ -1,4 +1,4 @@
-"""Builds the services that work on a broker's tables, giving each only what it uses.
+"""Builds the services that work on a broker's tables, each with only what it needs.
 
 Place in the walk: made when the tables are (`state`), before any request. `handler_table` hands the
 services on to handlers, `broker` starts and stops those that have a life of their own.

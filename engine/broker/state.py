@@ -1,4 +1,4 @@
-"""One broker's tables, and the doors to the outside that its services share.
+"""The tables and external interfaces that a broker's services share.
 
 Place in the walk: made first, when the store is open. `services` and `handler_table` hand each of
 these to whoever names it; nobody else is given the whole.

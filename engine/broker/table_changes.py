@@ -1,4 +1,4 @@
-"""Signals table changes to the services that write and register them.
+"""Signals table changes to the services that persist and register them.
 
 Place in the walk: whoever changes a topic or a setting says so here; `persistence` and
 `registration` wait here for work.

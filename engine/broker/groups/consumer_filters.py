@@ -1,4 +1,4 @@
-"""SQL92 selectors by consumer group and topic (consumerFilter.json).
+"""Table of SQL92 selectors, keyed by consumer group and topic (consumerFilter.json).
 
 Place in the walk: each heartbeat that carries subscriptions enters here; a pull without a
 subscription of its own finds its selector here (row B2).

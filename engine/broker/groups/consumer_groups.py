@@ -1,4 +1,4 @@
-"""Consumer groups: tracks their members and subscriptions, and every change to either.
+"""Tracks the members and subscriptions of every consumer group, and all changes to them.
 
 Place in the walk: heartbeats enter here; rebalancing clients read the member list, pulls find their
 subscription, and the members that stay are notified of departures (rows B1 and B2).

@@ -1,4 +1,4 @@
-"""Consumer-group settings, and records of deleted groups (subscriptionGroup.json).
+"""Table of consumer-group settings and deleted groups (subscriptionGroup.json).
 
 Place in the walk: pulls and send-backs look their group up; RocketMQ's command line creates,
 changes and lists them. `removing/deletion` notes a group before its deletion is answered;

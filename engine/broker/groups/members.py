@@ -1,4 +1,4 @@
-"""Clients as their heartbeats describe them, the holders of client ids, and memberships.
+"""Registered clients: their heartbeat data, client-id ownership and group memberships.
 
 Place in the walk: heartbeats make them; the tables of consumer groups and of producer groups hold
 them, and the gate asks whose a client id is before a request that names one passes. What is

@@ -1,4 +1,4 @@
-"""Handles members joining and leaving: emits the facts and notifies the other members.
+"""Handles members joining or leaving a group: emits facts and notifies the other members.
 
 Place in the walk: heartbeats, farewells, lost connections and expiry all end here; so do the first
 pulls of a new reader, from which ownership is inferred. A member that gets a notice

@@ -1,4 +1,4 @@
-"""Tracks open request-reply requests so that a reply reaches only its requester.
+"""Tracks outstanding request-reply exchanges so that a reply reaches only its requester.
 
 It has to come from somebody who could read the question.
 

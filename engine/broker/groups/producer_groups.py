@@ -1,4 +1,4 @@
-"""Producer groups: indexes producers by group and by client id.
+"""Indexes producers by producer group and by client id.
 
 Place in the walk: heartbeats enter here; check-backs of transactions and replies find their client,
 tools the lists of connections.

@@ -1,4 +1,4 @@
-"""Order locks: leases that let one client of a group consume a queue in order.
+"""Order locks: leases that let only one client per group consume a queue in order.
 
 Place in the walk: an orderly consumer asks for its queues before it adds them and each 20 s
 (LOCK_BATCH_MQ); the broker answers with those it granted.

@@ -1,4 +1,4 @@
-"""Tracks who reads each queue of a group, who may still read it, and how far it was pulled.
+"""Tracks which clients read each queue of a group, and how far the group has pulled it.
 
 Place in the walk: each pull passes here twice, when it arrives (who reads now?) and when it is
 answered (how far did it get?). What is learnt becomes rebalance events, redeliveries and the

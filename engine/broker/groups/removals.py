@@ -1,4 +1,4 @@
-"""Emits a fact for each removed topic, group or queue, in the step that removes it.
+"""Emits a fact for each topic, group or queue in the same step that removes it.
 
 Place in the walk: beside it, where topics and groups are deleted. What a reader may conclude is
 said at table `lifecycle`; without these facts it would only see that reports stop.

@@ -1,1 +1,1 @@
-"""Broker request handlers, one module per kind of request."""
+"""Broker request handlers, with one module per type of request."""

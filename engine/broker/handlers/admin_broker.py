@@ -1,4 +1,4 @@
-"""Handles broker-wide tool requests: run-time figures, whole offset tables and settings.
+"""Handles broker-wide admin requests: runtime statistics, offset tables and settings.
 
 Place in the walk: beside it. A change of a setting is answered when it is on disk and in force.
 

@@ -1,4 +1,4 @@
-"""Handles tool requests about clients: lists connections and relays questions to members.
+"""Handles admin requests about clients: lists connections and relays queries to members.
 
 Place in the walk: beside it. A question about a consumer's inside is forwarded to that consumer and
 answered with its own words.

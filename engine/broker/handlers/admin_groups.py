@@ -1,4 +1,4 @@
-"""Handles tool requests about consumer groups: settings, deletion and progress.
+"""Handles admin requests about consumer groups: settings, deletion and progress.
 
 Place in the walk: beside it. Tools get a group's progress as memory holds it.
 

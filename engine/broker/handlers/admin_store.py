@@ -1,4 +1,4 @@
-"""Handles tool requests about the store: queue entries, times, cleaning and replica status.
+"""Handles admin requests about the store: timestamps, queue units, clean-up and HA status.
 
 Place in the walk: beside it.
 

@@ -1,4 +1,4 @@
-"""Handles tool requests to create, change, delete, list and count topics and find consumers.
+"""Handles admin requests to create, change, delete and inspect topics.
 
 Place in the walk: beside it. A change is in force when it is answered, and the name servers have
 heard of a topic that was made; then it survives SIGKILL and a power cut.

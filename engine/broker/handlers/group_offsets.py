@@ -1,4 +1,4 @@
-"""Handles tool requests to reset, clone, delete and compare a group's consume offsets.
+"""Handles admin requests to inspect, reset, clone and delete a group's consume offsets.
 
 Place in the walk: beside it. A reset reaches each reader with its next pull (server side, the
 default), or is pushed to the members, who report the new offsets themselves (as older brokers do).

@@ -1,4 +1,4 @@
-"""Handles client heartbeats (within limits), unregistrations and member-list requests.
+"""Handles client heartbeats, unregistrations and requests for a group's member list.
 
 Place in the walk: a client's heartbeat makes its connection known under its client id and its
 groups known to the broker; `groups/membership` does everything that follows from a change. The

@@ -1,4 +1,4 @@
-"""Handles client requests to query and report consume offsets and to search queue offsets.
+"""Handles client requests to query or report consume offsets and to look up queue offsets.
 
 Place in the walk: clients report here what they have consumed (UPDATE_CONSUMER_OFFSET), and ask
 here where to begin (QUERY_CONSUMER_OFFSET). Reports that change something become facts at once; the

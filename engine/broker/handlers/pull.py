@@ -1,4 +1,4 @@
-"""Handles pull requests, PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling.
+"""Handles pull requests (PULL_MESSAGE and LITE_PULL_MESSAGE) with long polling.
 
 Place in the walk: the store finds records, and a pull that found none is parked until dispatch
 signals a message. What the reader had pulled before decides whether this is a redelivery.

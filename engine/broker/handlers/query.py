@@ -1,4 +1,4 @@
-"""Handles message queries by key, by unique key and by offset message id.
+"""Handles message queries by key, unique key or offset message id.
 
 Place in the walk: beside it; tools and the dashboard look single messages up here.
 

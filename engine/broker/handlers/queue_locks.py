@@ -1,4 +1,4 @@
-"""Handles lock requests from orderly consumers, which hold queues while consuming them.
+"""Handles requests from orderly consumers to lock and unlock queues.
 
 Place in the walk: before the first pull of an orderly consumer, and again each 20 s. Absent on
 purpose: how long a lock is held (groups/queue_locks).

@@ -1,4 +1,4 @@
-"""Handles recalls, which cancel messages still waiting for their delivery time.
+"""Handles recall requests, which cancel messages that are still waiting for delivery.
 
 Place in the walk: the answer to a send that waits has a handle; who sends it back here has the
 message cancelled, by a record that waits for the same second as the message. The first of the two

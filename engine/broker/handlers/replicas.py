@@ -1,4 +1,4 @@
-"""Requests about the copies of a broker's log: epochs, state, and orders of operators.
+"""Handles replica requests: epochs, replica state, offset merges and operator commands.
 
 Place in the walk: slaves ask before they follow; tools ask (mqadmin getBrokerEpoch).
 

@@ -1,4 +1,4 @@
-"""Handles SEND_REPLY_MESSAGE: stores the reply and pushes it to the requester at once.
+"""Handles SEND_REPLY_MESSAGE: stores each reply and pushes it to the requester.
 
 Place in the walk: a consumer that answers a request sends its reply here; the producer that asked
 has put its client id into the request's properties, and gets the reply over its own connection.

@@ -1,4 +1,4 @@
-"""Handles send requests: SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+"""Handles send requests (SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE).
 
 Place in the walk: between the remoting server and `message_store.put`. The answer leaves when the
 message is as safe as the store's flush mode promises.

@@ -1,4 +1,4 @@
-"""Handles send-backs (CONSUMER_SEND_MSG_BACK) of messages that consumers failed to process.
+"""Handles CONSUMER_SEND_MSG_BACK, which returns messages that consumers failed to process.
 
 Place in the walk: the message is read from the log by its physical offset, and put again: into its
 delay level on the way to %RETRY%group, or into %DLQ%group when it has been tried often enough

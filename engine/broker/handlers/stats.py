@@ -1,4 +1,4 @@
-"""Broker statistics under RocketMQ's names, per topic and group, by minute, hour and day.
+"""Serves traffic statistics by topic, group and time period under RocketMQ's names.
 
 Place in the walk: beside it; `stats/broker_stats` has the counts, here they get their names.
 

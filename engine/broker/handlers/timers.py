@@ -1,4 +1,4 @@
-"""Answers how far timers are, as RocketMQ's slaves and our admin client ask it.
+"""Reports timer progress to RocketMQ slaves and to our admin client.
 
 Place in the walk: beside it. RocketMQ's check point knows seconds; which timers are done to the
 millisecond stands beside it, in the field `marks`.

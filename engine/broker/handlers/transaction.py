@@ -1,4 +1,4 @@
-"""Handles END_TRANSACTION commits and rollbacks, and resumes abandoned transactions.
+"""Handles requests to commit, roll back or resume transactions.
 
 An end comes from the producer itself or as its answer to a check.
 

@@ -1,4 +1,4 @@
-"""Broker metrics under rocketmq-exporter's names, so that its dashboards keep working.
+"""Broker metrics under rocketmq-exporter's names, so existing dashboards keep working.
 
 Place in the walk: behind the families of `families`, once a scrape. Where the exporter sums over a
 cluster, this broker shows its share; boards sum over brokers.

@@ -1,4 +1,4 @@
-"""Writes metric families in Prometheus's text format 0.0.4.
+"""Formats metric families in Prometheus text format 0.0.4.
 
     # HELP name what it means
     # TYPE name counter

@@ -1,4 +1,4 @@
-"""All broker metrics, under RocketMQ 5.x's names and labels.
+"""Broker metrics under RocketMQ 5.x's names and labels.
 
 Place in the walk: beside it, once a scrape; counts come from `stats/broker_stats`, marks from the
 tables that handlers move.

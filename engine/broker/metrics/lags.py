@@ -1,4 +1,4 @@
-"""Computes each group's lag per topic for one scrape, summed over all of a broker's queues.
+"""Computes each group's lag on each topic for a scrape, summed over the broker's queues.
 
 Invariant: a queue of which the group has no consume offset counts nowhere: its lag is unknown, not
 zero. Messages in queues that nobody may read any more are counted apart, and those of a topic that

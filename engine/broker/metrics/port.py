@@ -1,4 +1,4 @@
-"""HTTP port for Prometheus scrapes: serves GET /metrics, one request per connection.
+"""Serves GET /metrics to Prometheus over HTTP, with one request per connection.
 
 Place in the walk: beside it, on an address of its own that is loopback unless the user says
 otherwise.

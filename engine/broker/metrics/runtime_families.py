@@ -1,4 +1,4 @@
-"""Broker runtime info as rocketmq-exporter's gauges, and RocketMQ's request latencies.
+"""Process and store metrics: runtime-info gauges and the RPC latency histogram.
 
 Place in the walk: behind `families` and `exporter_families`, once a scrape.
 

@@ -1,4 +1,4 @@
-"""The time wheel in RocketMQ's metrics `rocketmq_timer_...`.
+"""Time-wheel metrics under RocketMQ's names (`rocketmq_timer_*`).
 
 Place in the walk: behind `families`, once a scrape. Absent on purpose: `rocketmq_timing_messages`
 and `rocketmq_delay_message_latency`: which topics the waiting messages are for is known of those
