@@ -1,1 +1,1 @@
-"""Offsets that groups have committed and pulled on each queue."""
+"""Tracks the offsets that each group has committed and pulled on every queue."""

@@ -1,4 +1,4 @@
-"""Decides which reported consume offsets count, and emits the facts about them.
+"""Decides whether to accept each reported consume offset, and emits the resulting facts.
 
 Place in the walk: `handlers/offset` and the piggyback of `handlers/pull` report what clients say;
 resets, progress of transactions and what a boot finds are reported from here as well.

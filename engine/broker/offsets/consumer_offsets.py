@@ -1,4 +1,4 @@
-"""All groups' consume offsets by queue (RocketMQ's offset table).
+"""Stores each group's consume offset for every queue (RocketMQ's offset table).
 
 Place in the walk: `handlers/offset` and the piggyback of `handlers/pull` commit here, rebalancing
 clients ask here, and the broker persists the table each 5 s (row A4).

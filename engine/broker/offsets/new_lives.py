@@ -1,4 +1,4 @@
-"""Ends a topic's life, begins the next one for its readers, and decides where groups start.
+"""Determines where groups start reading, including after a topic has been recreated.
 
 Place in the walk: a deletion (`removing/deletion`) asks here who read the topic; when the topic is
 made again, its readers are placed at the beginning of each of its queues. `handlers/offset` asks

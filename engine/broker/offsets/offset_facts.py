@@ -1,4 +1,4 @@
-"""Emits a row for each consume offset reported or set, and rate-limited rows for refusals.
+"""Emits facts about consume-offset changes, and rate-limited facts about refused reports.
 
 Place in the walk: beside it; commits, resets, new lives, transactions and the audit at boot report
 here what they did (table consume_offsets).

@@ -1,4 +1,4 @@
-"""Offsets that clients commit on a broker that is no master, for its master to merge.
+"""Stores offsets committed on a non-master broker until its master can merge them.
 
 Place in the walk: `commit_reports` notes them, `persistence` keeps them in the file of offsets, a
 copy of the master's table passes them over, `replicating/offset_merges` hands them to the master.

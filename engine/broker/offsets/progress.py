@@ -1,4 +1,4 @@
-"""Reads a group's marks on a topic's queues, and reports its progress to tools.
+"""Reads a group's marks on a topic's queues and reports its progress to admin tools.
 
 Place in the walk: beside it, from memory, at one instant; also where a topic that a group left is
 found or forgotten.

@@ -1,4 +1,4 @@
-"""Decides whether an offset remembered by a client is valid in the queue's current life.
+"""Decides whether a client's remembered offset is valid in the queue's present incarnation.
 
 It may be an offset of messages that a power cut took, of a topic that was deleted and made again,
 or of a store that stood where a new one is.

@@ -1,4 +1,4 @@
-"""Topic lives: tracks which clients may still report an offset from a life that is over.
+"""Tracks which clients may still report offsets from a topic's earlier incarnation.
 
 Place in the walk: the deletion of a topic ends a life, its making begins the next one. Pulls and
 reports of offsets ask here what their client can know of the present one

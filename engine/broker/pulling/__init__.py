@@ -1,1 +1,1 @@
-"""Pulls: how they wait, what wakes them, and which messages they select."""
+"""Pull processing: checks, message filters, long polling and responses."""

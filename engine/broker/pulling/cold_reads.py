@@ -1,4 +1,4 @@
-"""Totals the pulls that were served from far behind the end of the commit log.
+"""Aggregates pulls that read from far behind the end of the commit log.
 
 Place in the walk: beside it; a pull that was answered so is added here, and each TOLD_EACH_SAMPLES
 the sums become facts, with what the process read from disk meanwhile. Such reads say why a group

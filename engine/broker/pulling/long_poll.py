@@ -1,4 +1,4 @@
-"""Holds pulls that reach the end of their queue, then wakes and answers them in batches.
+"""Holds pulls at the end of a queue until they are woken, then answers them in batches.
 
 Place in the walk: `handlers/pull` parks a pull that found nothing. Dispatch signals arrivals, a
 second passes, the accounts change or the broker stops: then the pull leaves the hold table and is

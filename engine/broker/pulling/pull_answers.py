@@ -1,4 +1,4 @@
-"""Reads the messages that a pull requests, and writes the response.
+"""Reads the messages requested by a pull and writes the response.
 
 Place in the walk: behind a pull's checks, at once or when it is woken. An answer that brings a
 group further moves its pulled mark and is counted; what it delivers again is a fact.

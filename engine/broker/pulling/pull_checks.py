@@ -1,4 +1,4 @@
-"""Checks pulls in RocketMQ's order, and decides where each one reads or is redirected.
+"""Validates each pull as RocketMQ does, and determines the offset from which it reads.
 
 Place in the walk: every pull passes here first, and one that was held once more before its answer:
 accounts, topic and group may have changed meanwhile. A reset moves a reader, and so does an offset

@@ -1,4 +1,4 @@
-"""Pull filter: one test on the consume-queue unit, and one on the message.
+"""Filters messages for pulls, by tag in the consume queue or by SQL92 on their properties.
 
 Place in the walk: `handlers/pull` makes one for each pull; the store asks it, and so do held pulls
 when a message arrives. By tags the unit is tested (hash or bits), and the client tests the tags

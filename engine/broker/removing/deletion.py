@@ -1,4 +1,4 @@
-"""Deletes topics, groups with their offsets, or group offsets on a topic, in bounded steps.
+"""Deletes topics, groups and group offsets in bounded steps.
 
 Place in the walk: beside it, behind the handlers of tools. What a hundred thousand groups have of a
 topic takes a third of a second to forget, and the loop has its other work meanwhile.

@@ -1,4 +1,4 @@
-"""Applies requested topic changes; removing queues strands no message unless forced.
+"""Applies requested topic changes without stranding messages, unless forced to do so.
 
 Place in the walk: behind `handlers/admin_topics`; a changed number of queues makes the groups that
 read the topic rebalance.

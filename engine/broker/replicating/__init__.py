@@ -1,1 +1,1 @@
-"""The broker's side of replication, as a master with slaves or as a slave."""
+"""The broker's side of replication, as either master or slave."""

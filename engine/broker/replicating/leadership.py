@@ -1,4 +1,4 @@
-"""Takes and gives up the lead of one broker's group, in an epoch that no other node leads.
+"""Acquires and gives up leadership of a broker group, with a unique epoch for each leader.
 
 Place in the walk: a start, before the port opens, and the orders of `tidemark admin replica`.
 

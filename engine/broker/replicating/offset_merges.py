@@ -1,4 +1,4 @@
-"""Merges offsets that a slave took while its master was away into the master's table.
+"""Merges offsets that a slave accepted during its master's absence into the master's table.
 
 Place in the walk: a master that starts asks its slaves before its port opens; a slave hands over
 what it has each time before it copies its master's table.

@@ -1,4 +1,4 @@
-"""The role that an operator has ordered, kept over restarts in role.json.
+"""Saves the broker role assigned by an operator, so that it survives restarts (role.json).
 
 Place in the walk: read before anything of a broker is made; `leadership` writes it.
 

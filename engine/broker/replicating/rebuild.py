@@ -1,4 +1,4 @@
-"""Cuts what a diverged log has and its master's has not, so that it can follow again.
+"""Truncates a diverged log so that the broker can follow its master again.
 
 Place in the walk: an order of `tidemark admin replica rebuild`, with a preview.
 

@@ -1,4 +1,4 @@
-"""Runs a broker's replication: serves its HA port as a master, copies the log as a slave.
+"""Runs broker replication: serves the HA port as master, or copies the log as slave.
 
 Place in the walk: `broker` starts and stops it. A SYNC_MASTER's puts wait for what its slaves
 acknowledge, as one of the conditions of `sending/safety`.

@@ -1,4 +1,4 @@
-"""At boot, compares the spool, offsets file and log that the broker's last life left behind.
+"""At boot, compares the spool, offset file and log left by the broker's previous run.
 
 Place in the walk: between loading the tables and opening the port. The three are written at
 different times and can be lost, or changed by hand, one by one; what does not fit is reported

@@ -1,4 +1,4 @@
-"""Polls consumers every five seconds for the messages they hold, since only they know.
+"""Polls consumers every five seconds to learn which messages they hold.
 
 Place in the walk: beside it; each consumer is asked every 5 s (GET_CONSUMER_RUNNING_INFO), at once
 when one of its queues looks frozen (pulls go on, the consume offset does not), and a second after

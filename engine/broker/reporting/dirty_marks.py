@@ -1,4 +1,4 @@
-"""Collects changed watermarks, picks those to emit, and remembers what was emitted.
+"""Tracks changed watermarks and selects those to emit next.
 
 Place in the walk: handlers move tables, the tables note what moved; once a second `watermarks`
 takes it from here, asks whose turn it is, and notes what it emitted.

@@ -1,4 +1,4 @@
-"""Detects topics that groups have left, from their members' heartbeats.
+"""Uses members' heartbeats to detect topics that their group no longer reads.
 
 Place in the walk: beside `watermarks`, which reports no marks of a topic that a group has left. The
 rule is the one that an observer of a broker uses as well (`engine/protocol/left_topics`); a broker

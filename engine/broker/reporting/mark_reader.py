@@ -1,4 +1,4 @@
-"""Reads the watermarks of queues, and of groups on them, at a single instant.
+"""Reads queue and group watermarks as of a single instant.
 
 Place in the walk: `watermarks` asks here for what it emits.
 

@@ -1,4 +1,4 @@
-"""Emits, at a limited rate, the responses to clients that ask where their group resumes.
+"""Emits rate-limited facts about the resume offsets returned to clients.
 
 Place in the walk: behind `handlers/offset`. Who asks may begin there, and who read before may go
 on: the messages between are consumed again. Absent on purpose: the answer itself; waiting for room:

@@ -1,4 +1,4 @@
-"""Detects queue offsets that are assigned again after a power cut.
+"""Detects queue offsets that are assigned to other messages after a power cut.
 
 It reports which message a group had pulled there, and which one is there now.
 

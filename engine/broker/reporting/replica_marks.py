@@ -1,4 +1,4 @@
-"""Reports how far each slave has its master's log: what the master's loss would cost now.
+"""Reports how far each slave has replicated its master's log.
 
 Place in the walk: once a second, before the marks of queues → flush_checkpoints (REPLICA), and
 lifecycle for slaves that come and go. `watermarks` says what of each queue is on a slave.

@@ -1,4 +1,4 @@
-"""Reports messages that expire unread, and dead letters and retries that expire too early.
+"""Reports unread messages, unresolved dead letters and pending retries that expire.
 
 Place in the walk: around a round of `store/upkeep/retention`, which never asks who consumed what.
 Dead letters and retries are read just before their file goes; groups are compared afterwards, and

@@ -1,4 +1,4 @@
-"""Watermarks: samples the state of every queue and its groups once per second.
+"""Emits changed queue and group watermarks every second, and periodic full snapshots.
 
 Place in the walk: beside it; whatever moves a mark notes the queue or the group it moved, and once
 a second those are read and reported to the observer when they changed, all of them in each snapshot

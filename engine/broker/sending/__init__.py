@@ -1,1 +1,1 @@
-"""Determines where a message is put, when it is safe, and whether it was stored before."""
+"""Broker-side sending: queue choice, placement, durability and deduplication."""

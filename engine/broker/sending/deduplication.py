@@ -1,4 +1,4 @@
-"""Recognises resends on deduplicated topics by the ids that their producers assigned.
+"""Recognises resends on deduplicated topics by their producer-assigned ids.
 
 Place in the walk: `handlers/send` asks before it puts. A producer that heard no answer sends the
 same message again, with the same UNIQ_KEY: here is what the first copy was answered.

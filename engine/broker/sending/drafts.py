@@ -1,4 +1,4 @@
-"""Turns what a producer sent into the message to be stored.
+"""Converts a producer's message into a draft that is ready to be stored.
 
 Place in the walk: between a send's checks and its put. The broker adds what its answers and its
 readers need: region, trace mark, cluster, and a UNIQ_KEY where the producer gave none.

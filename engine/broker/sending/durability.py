@@ -1,4 +1,4 @@
-"""Shared by all handlers that put messages: storing each one and sending its response.
+"""Puts messages for all handlers, and delays each response until the message is safe.
 
 Place in the walk: `handlers/send`, `send_back`, `reply` and `transaction` put, and then leave their
 answer to `answer_put`.

@@ -1,4 +1,4 @@
-"""Puts sent messages into the store, each only once on topics with deduplication.
+"""Stores sent messages, each one only once on topics with deduplication.
 
 Place in the walk: between the checks of `handlers/send` and `message_store.put`.
 

@@ -1,4 +1,4 @@
-"""Detects messages that are stored twice because their producer sent them again.
+"""Detects messages that are stored twice because their producer resent them.
 
 A producer does so when it got no answer; groups that are handed the second copy get a fact.
 

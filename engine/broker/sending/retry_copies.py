@@ -1,4 +1,4 @@
-"""Recognises plain sends that belong to a failed message, and reports where it originated.
+"""Recognises ordinary sends that belong to a failed message, and reports its origin.
 
 They are a consumer's own copy to its retry topic, a re-driven dead letter, and the record of a
 discard.

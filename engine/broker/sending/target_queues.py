@@ -1,4 +1,4 @@
-"""Finds the target topic and queue of each send.
+"""Determines the target topic and queue of each send.
 
 Place in the walk: a producer's send passes here first. A topic that is not here is made on demand
 when that is allowed. Absent on purpose: who may send (access_gate), putting (placement).

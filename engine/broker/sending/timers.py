@@ -1,4 +1,4 @@
-"""Rules for messages that request delivery at a given moment.
+"""Rules for messages that request delivery at a given time.
 
 Place in the walk: a send whose properties name a delay or a time comes here before its put; a
 recall names such a message by the handle that the send's answer gave.

@@ -1,1 +1,1 @@
-"""Counts, rates and latencies for a running broker."""
+"""Counters, rates and latencies for a running broker."""

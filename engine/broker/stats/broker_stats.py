@@ -1,4 +1,4 @@
-"""A broker's traffic counters: totals since boot, and sums by minute, hour and day.
+"""Broker traffic counters: totals since boot, and sums by minute, hour and day.
 
 Place in the walk: sends, pulls and send-backs add whole numbers here; tools (VIEW_BROKER_STATS_DATA
 and the runtime info) and the port for metrics read them. Samples are taken on the broker's grid.

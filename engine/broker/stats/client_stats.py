@@ -1,4 +1,4 @@
-"""Pull and consume rates last reported by group members, by topic.
+"""Latest pull and consume rates reported by group members, per topic.
 
 Place in the walk: beside it; each answer to the question what a member holds (client_windows)
 replaces what it reported before, a question without an answer removes it, and the port for metrics

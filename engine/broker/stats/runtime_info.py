@@ -1,4 +1,4 @@
-"""Figures for GET_BROKER_RUNTIME_INFO, including put and get times.
+"""Statistics returned by GET_BROKER_RUNTIME_INFO, including put and get times.
 
 Place in the walk: beside it, when a tool asks; the histograms are those of requests
 (`remoting/latencies`), sampled each second on the broker's grid.

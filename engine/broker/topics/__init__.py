@@ -1,1 +1,1 @@
-"""A broker's topics and their attributes."""
+"""The broker's topics and their attributes."""

@@ -1,4 +1,4 @@
-"""The broker's topics: their queues, permissions and attributes (topics.json).
+"""The broker's topic table: queues, permissions and attributes (topics.json).
 
 Place in the walk: a send finds its topic here, or makes it after the template TBW102; every change
 goes to the name servers. UPDATE_AND_CREATE_TOPIC carries changes of attributes as

@@ -1,1 +1,1 @@
-"""Half messages, open transactions and their checks."""
+"""Transactional messages: half messages, open transactions and checks."""

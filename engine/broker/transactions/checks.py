@@ -1,4 +1,4 @@
-"""Regularly asks producers how their open transactions ended (CHECK_TRANSACTION_STATE).
+"""Periodically asks producers for the outcome of their open transactions.
 
 Place in the walk: beside it. Each round looks at every open transaction; one whose time-out has
 passed is put again at the tail of the half queue, with one more question counted, and a live

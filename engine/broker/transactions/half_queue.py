@@ -1,4 +1,4 @@
-"""The half queue and its op queue: puts transaction records and reads them back.
+"""Writes transaction records to the half queue and op queue, and reads them back.
 
 Place in the walk: a send marked TRAN_MSG is put here instead of into its topic; END_TRANSACTION and
 the check rounds end it. What is open and what is settled is `transactions`' to say; here are

@@ -1,4 +1,4 @@
-"""Builds a transaction's log records in RocketMQ 5.5's formats. Pure.
+"""Pure functions that build a transaction's log records in RocketMQ 5.5's formats.
 
 Place in the walk: made here, put by `half_queue`.
 

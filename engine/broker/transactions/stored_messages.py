@@ -1,4 +1,4 @@
-"""Looks up stored messages by the offsets in requests, and proves that each is genuine.
+"""Looks up stored messages by requested offset, and verifies that each is genuine.
 
 Place in the walk: the gate judges what is found here, and the handler behind it works with what is
 found here; both in one turn of the loop, so both see the same record.

@@ -1,4 +1,4 @@
-"""Tracks open transactions, and the half-queue offset below which all are settled.
+"""Tracks open transactions and the half-queue offset below which every one is settled.
 
 Place in the walk: a half message waits in RMQ_SYS_TRANS_HALF_TOPIC, queue 0, until its producer
 commits it or rolls it back; what is ended is written down in op messages, lists of half queue
