@@ -1,4 +1,4 @@
-"""Client for a RocketMQ cluster, ours or Apache's: producers and consumers."""
+"""Producers and consumers for Tidemark and Apache RocketMQ clusters."""
 
 from engine.client.config import (
     ClientConfig,

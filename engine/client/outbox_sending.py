@@ -1,4 +1,4 @@
-"""Deprecated alias of `engine.client.outbox.sending` for users' jobs; warns on import."""
+"""Deprecated alias for `engine.client.outbox.sending` that issues a warning on import."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""The producer: a sender with its own life cycle (the beginning of the walk).
+"""The producer: a message sender with its own life cycle and asynchronous sends.
 
 `send` is the way to send; `sender` says what each way promises. `send_async` and `begin_send` are
 the same for callers that do not wait, with retries on the same broker, as RocketMQ's clients do.

@@ -1,4 +1,4 @@
-"""A retry queue: what a listener fails at comes again after 3, 10 and 60 s, for example.
+"""Retry queue that redelivers failed messages after set delays, such as 3, 10 and 60 s.
 
 Place in the walk: around a listener. The consumer always acknowledges: a message that its listener
 fails at is sent to the topic of the retry queue, for the moment of its next try. There the queue's

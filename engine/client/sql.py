@@ -1,4 +1,4 @@
-"""SQL dialects and the connection interface for client parts that write to user databases.
+"""SQL dialect and connection types for client modules that write to user databases.
 
 Absent on purpose: drivers and connections. The user opens them and passes them in, so that nothing
 is imported that is not used.

@@ -1,4 +1,4 @@
-"""A producer whose messages appear only when a local transaction has succeeded.
+"""Producer whose messages become visible only if a local transaction succeeds.
 
 Place in the walk: `send_in_transaction` sends a half message, which nobody sees, runs the local
 executor, and reports to the broker how it ended: COMMIT, the message appears in its topic;

@@ -1,4 +1,4 @@
-"""Delayed messages: the delay port, the 18 levels, the time wheel and delivery."""
+"""Delayed messages: the delay interface, 18 delay levels, the time wheel and delivery."""
 
 from engine.delay.delay_levels import DelayLevels
 from engine.delay.delay_service import DelayService

@@ -1,4 +1,4 @@
-"""The 18 delay levels: each has a queue whose messages all wait equally long.
+"""The 18 delay levels, each with a queue whose messages all have the same delay.
 
 Place in the walk: a send or send-back with a delay level is parked in the queue of its level of
 SCHEDULE_TOPIC_XXXX (queue_id = level - 1); here each level's queue is read in order, and what is

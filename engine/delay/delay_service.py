@@ -1,4 +1,4 @@
-"""Delivers delayed messages: puts each one under its real topic when it is due.
+"""Delivers delayed messages by putting each one into its real topic when it is due.
 
 Place in the walk: behind `delays`, which says what is due; what is put here is read as any message.
 

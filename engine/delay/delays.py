@@ -1,4 +1,4 @@
-"""The delay port: which messages wait in the log, and when each one is due.
+"""Interface to delayed messages: which ones are waiting, and when each one is due.
 
 Place in the walk: a handler parks a draft, which is then put like any other; `delay_service` takes
 what is due and puts it under its real topic. Implemented by the delay levels (`delay_levels`) and

@@ -1,4 +1,4 @@
-"""Marks messages waiting in a delay level, and recovers their real topic and queue.
+"""Converts messages for a delay level, and later recovers their real topic and queue.
 
 Place in the walk: sends and send-backs turn drafts into waiting ones; the delay service, like any
 other reader of such a record, finds there where it belongs; it makes a dead letter of one that

@@ -1,1 +1,1 @@
-"""The connection to a cluster: routes, heartbeats, credentials and background tasks."""
+"""A client's cluster connection: routes, heartbeats, credentials and background tasks."""

@@ -1,4 +1,4 @@
-"""A client's connection to its cluster: its identity, routes and heartbeats.
+"""A client's connection to its cluster: identity, routes and heartbeats.
 
 Place in the walk: before every walk. Brokers know a client by its heartbeats, and forget it 120 s
 after the last one. `describe` is asked each time, so a changed subscription travels with the next.

@@ -1,4 +1,4 @@
-"""Owns a client's background tasks until they end, and reports where each one stands.
+"""Owns a client's background tasks and reports their current stacks.
 
 A task group would stop every loop of the client when one pull fails in an unforeseen way. Here such
 a failure is logged, the others go on, and `close` ends what is left. A broker asks a consumer whose

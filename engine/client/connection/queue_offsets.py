@@ -1,4 +1,4 @@
-"""Asks brokers for queue offsets and for groups' consume offsets.
+"""Queries brokers for queue offsets and consume offsets.
 
 Used by consumers before they begin, by tools, and by applications that look for a place
 themselves.

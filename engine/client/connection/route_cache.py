@@ -1,4 +1,4 @@
-"""Caches topic routes as name servers return them, and refreshes them.
+"""Caches and refreshes the topic routes returned by name servers.
 
 Place in the walk: before the first step.
 

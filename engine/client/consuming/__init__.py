@@ -1,1 +1,1 @@
-"""The consuming half of the client: from a held pull to a reported offset."""
+"""The consuming half of the client: rebalancing, pulls, listeners and offset reports."""

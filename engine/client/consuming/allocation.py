@@ -1,4 +1,4 @@
-"""RocketMQ's six strategies for sharing a topic's queues among a group's members.
+"""RocketMQ's six strategies for allocating a topic's queues to a group's members.
 
 Place in the walk: the rebalance step.
 

@@ -1,4 +1,4 @@
-"""A consumer's requests to its brokers: offsets, locks, pulls, send-backs and members.
+"""Sends a consumer's requests to brokers: offsets, locks, pulls, send-backs and members.
 
 Place in the walk: the wire side of consuming; values in, values out.
 

@@ -1,4 +1,4 @@
-"""Tracks running listener calls, and waits for them when a consumer stops.
+"""Tracks running listener calls and waits for them when a consumer stops.
 
 Invariant: after `stop` nothing new may begin; a caller checks `stopping` first. Absent on purpose:
 cancelling. A listener that outlasts the wait is ended with its task.

@@ -1,4 +1,4 @@
-"""Passes pulled messages to the listener, many at once and in no particular order.
+"""Passes pulled messages to the listener concurrently, in no particular order.
 
 Place in the walk: between process queue and listener.
 

@@ -1,4 +1,4 @@
-"""A member's pull and consume rates by topic, as RocketMQ's tools and exporters show them.
+"""A member's pull and consume rates per topic, as shown by RocketMQ's tools and exporters.
 
 They are those of the last minute. Beside them stand how long listener calls take, and for how long
 and why pulls rested.

@@ -1,4 +1,4 @@
-"""Sends back messages that a listener failed to process (the retry step of the walk).
+"""Sends back messages that a listener failed to process, so that they can be retried.
 
 First the broker is asked to put the message into the group's retry topic, from its own copy. When
 that cannot be asked, the consumer sends a copy there as a producer would. Only when both fail does

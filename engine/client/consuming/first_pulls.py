@@ -1,4 +1,4 @@
-"""Delays a newly assigned queue's first pull until the rebalance has settled.
+"""Delays the first pull from a newly assigned queue until the rebalance has settled.
 
 Place in the walk: between rebalance and the long-poll step.
 

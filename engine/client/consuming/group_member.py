@@ -1,4 +1,4 @@
-"""Common to all consumer kinds: a group member with an offset store and some queues.
+"""Group membership shared by all consumer types: connection, offsets and queues.
 
 Place in the walk: beside the second half.
 

@@ -1,4 +1,4 @@
-"""State shared by all parts of a push consumer: group, subscriptions, windows and offsets.
+"""State shared by a push consumer's parts: group, subscriptions, windows and offsets.
 
 Invariant: `windows` holds exactly the queues this member reads; one that is removed is marked
 dropped first. Absent on purpose: behaviour. Rebalance decides who is in, pulling fills, the consume

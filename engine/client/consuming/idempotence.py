@@ -1,4 +1,4 @@
-"""Guards against repeating a message's work when the message arrives again.
+"""Guards against repeating a message's work when the message arrives more than once.
 
 Place in the walk: the listener step.
 

@@ -1,4 +1,4 @@
-"""Serves brokers' requests to a consumer: rebalance, running info, reset and consume.
+"""Serves broker requests to a consumer, such as rebalance and running-info requests.
 
 Place in the walk: the other direction of the wire. The running info (codes 307 and 221) has
 RocketMQ's form, so that its own tools read it; each queue's entry carries more keys, which make a

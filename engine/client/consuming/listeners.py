@@ -1,4 +1,4 @@
-"""Listeners: their arguments, their results and the call itself (the walk's listener step).
+"""Message listeners: their arguments, results and invocation.
 
 A listener is an `async def` or a plain function. A plain function runs in the event loop: it must
 not block, or the client misses heartbeats. Blocking work belongs into a coroutine that hands it to

@@ -1,4 +1,4 @@
-"""The lite pull consumer: pulls ahead in the background and returns messages when polled.
+"""Lite pull consumer that fetches messages in the background and returns them when polled.
 
 Place in the walk: another second half.
 

@@ -1,4 +1,4 @@
-"""A consumer's selector for a topic: by tags, or by SQL92 over message properties.
+"""A consumer's topic selector, either by tags or by SQL92 over message properties.
 
 Place in the walk: handed to `subscribe`; heartbeats carry it to the brokers. By tags both sides
 filter, the broker by hashes or bits, the client exactly; by SQL92 the broker alone does.

@@ -1,4 +1,4 @@
-"""A consumer's offset store: one consume offset per queue, updated in memory first.
+"""A consumer's offset store, which holds one consume offset per queue.
 
 Place in the walk: after the listener.
 

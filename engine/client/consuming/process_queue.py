@@ -1,4 +1,4 @@
-"""Process queue: a sliding window of the messages that a consumer holds from one queue.
+"""Process queue: a sliding window over the messages that a consumer holds from one queue.
 
 Place in the walk: between pull and offset store.
 

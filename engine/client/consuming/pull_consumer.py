@@ -1,4 +1,4 @@
-"""The pull consumer: the application pulls each queue itself and keeps its offsets.
+"""Pull consumer for applications that pull each queue and manage offsets themselves.
 
 Place in the walk: the barest second half.
 

@@ -1,4 +1,4 @@
-"""Schedules one client's pull requests, both those due now and those resting until later.
+"""Schedules a client's pull requests, both immediate and postponed.
 
 Place in the walk: the long-poll step; RocketMQ's PullMessageService.
 

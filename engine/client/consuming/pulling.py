@@ -1,4 +1,4 @@
-"""Pulls messages from all assigned queues, one pull at a time per queue.
+"""Pulls messages from all assigned queues, with at most one pull per queue at a time.
 
 Place in the walk: the long-poll step.
 

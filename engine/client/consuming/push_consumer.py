@@ -1,4 +1,4 @@
-"""The push consumer: assembles, starts and stops its consuming parts.
+"""Push consumer that long-polls brokers and passes messages to a listener.
 
 Place in the walk: the second half.
 

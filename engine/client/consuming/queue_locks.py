@@ -1,4 +1,4 @@
-"""Takes and renews the broker's order locks, so that only one member reads a queue.
+"""Acquires and renews broker order locks so that only one member reads each queue.
 
 A clustering member reads a queue in order only while the broker has given it to this member alone.
 

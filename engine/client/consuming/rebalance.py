@@ -1,4 +1,4 @@
-"""Rebalances a member's queues: compares those it should read with those it reads now.
+"""Rebalances a member's queues: gives up those it no longer owns and takes up new ones.
 
 Place in the walk: the rebalance step.
 

@@ -1,4 +1,4 @@
-"""Finds the offset at which a consumer starts reading a new queue (computePullFromWhere).
+"""Determines where a consumer starts reading a new queue (computePullFromWhere).
 
 Place in the walk: the rebalance step.
 

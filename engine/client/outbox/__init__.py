@@ -1,4 +1,4 @@
-"""The producer's outbox: messages stored with the work and sent by a job (docs/outbox.md)."""
+"""Producer outbox: messages stored with business data and sent by a job (docs/outbox.md)."""
 
 from engine.client.outbox.outbox_table import OutboxRow, OutboxTable, RowState
 from engine.client.outbox.sending import OutboxRun, send_outbox

@@ -1,4 +1,4 @@
-"""Outbox table: stores messages in a business transaction for a job to send later.
+"""Outbox table that stores messages in a business transaction for a job to send later.
 
 Place in the walk: before the producer. Work that is committed and a message that is sent lie in two
 places, and a process that dies between them has done one without the other. So the message is a row

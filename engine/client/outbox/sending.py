@@ -1,4 +1,4 @@
-"""Sends the messages in an outbox; a scheduled job calls it repeatedly.
+"""Sends the due messages in an outbox whenever a scheduled job calls it.
 
     rows that are due, the first of each key ─▶ claimed ─▶ sent, some at once ─▶ marked ─┐
                         ▲                                                                │

@@ -1,1 +1,1 @@
-"""The sending half of the client: from a message to the broker's response, and its trace."""
+"""The sending half of the client: queue choice, sends, retries and traces."""

@@ -1,4 +1,4 @@
-"""Checks, identifies and compresses a message or batch once for all attempts to send it.
+"""Validates, identifies and compresses a message or batch once for all send attempts.
 
 Place in the walk: the first step.
 

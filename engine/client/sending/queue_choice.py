@@ -1,4 +1,4 @@
-"""Chooses a message's queue: round robin over good brokers, or by a selector.
+"""Chooses a message's queue, by round robin over healthy brokers or by a selector.
 
 Place in the walk: the first step.
 

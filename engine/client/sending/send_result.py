@@ -1,4 +1,4 @@
-"""Send results, and the refusals that deserve a retry.
+"""Send results, including which broker refusals warrant a retry.
 
 Place in the walk: the producer's end.
 

@@ -1,4 +1,4 @@
-"""Sends one producer group's messages over the wire, and retries failures elsewhere.
+"""Sends one producer group's messages and retries failed sends on other brokers.
 
 Place in the walk: the first steps; `queue_choice` picks the queue of each try.
 

@@ -1,4 +1,4 @@
-"""The time wheel: holds messages for any future moment, in hourly logs linked by second."""
+"""Time wheel that holds messages until any future time, using one delay log per hour."""
 
 from engine.delay.wheel.time_wheel import TimeWheel
 

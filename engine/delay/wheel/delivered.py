@@ -1,4 +1,4 @@
-"""Determines from the log itself which timers were delivered.
+"""Determines from the commit log which timers have been delivered.
 
 Place in the walk: the wheel delivers in the order of (due time, log offset), and each delivery
 carries in its own record how far it came: a mark. What is put and what it says are one entry, so no

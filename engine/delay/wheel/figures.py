@@ -1,4 +1,4 @@
-"""How a time wheel stands, as RocketMQ's metrics say it.
+"""Time-wheel statistics in the form used by RocketMQ's metrics.
 
 Place in the walk: beside it, once a scrape. Entries are counted by the heads of the delay logs, so
 no entry is read; those that cancel count, as there. Absent on purpose: names and labels

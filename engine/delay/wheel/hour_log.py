@@ -1,4 +1,4 @@
-"""One hour's delay log: the timers due in that hour, linked by second.
+"""Delay log for the timers due in a single hour, linked by the second at which they are due.
 
 Place in the walk: the wheel appends an entry for each timer that becomes visible in the commit log;
 when its second comes near, the entries of that second are read.

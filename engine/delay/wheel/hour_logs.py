@@ -1,4 +1,4 @@
-"""Delay logs for all hours with timers: keeps few open, and looks for none twice.
+"""Manages one delay log for each hour that has timers, and keeps only a few open.
 
 Place in the walk: between the wheel and the files (`hour_log`).
 

@@ -1,4 +1,4 @@
-"""Reads how far RocketMQ's own timers have delivered from a store (`config/timercheck`).
+"""Reads RocketMQ's timer progress from a store's checkpoint (`config/timercheck`).
 
 Place in the walk: read once, when a wheel takes a store over. RocketMQ says how far it is in two
 numbers: up to which second it has delivered, and up to which place of its topic of timers it knew

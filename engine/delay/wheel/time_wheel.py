@@ -1,4 +1,4 @@
-"""The two-level time wheel: holds messages until any future moment, however far away.
+"""Two-level time wheel that holds messages until any future time, however distant.
 
 Place in the walk: a send that names a moment is parked (`timer_records`) and put like any other;
 dispatch hands the wheel its record, whose entry goes to the delay log of its hour; `delay_service`

@@ -1,4 +1,4 @@
-"""Builds and interprets the commit-log records of the time wheel. Pure.
+"""Pure functions that build and interpret the time wheel's commit-log records.
 
 Place in the walk: a send that names a moment is parked here, in RocketMQ's topic of timers;
 dispatch brings the record back, and its entries go to the wheel.
