@@ -1,1 +1,1 @@
-"""Vocabulary shared by all rooms: errors, limits, units, settings, observer port. No I/O."""
+"""Foundation shared by all packages: errors, limits, units, settings and observer interface."""

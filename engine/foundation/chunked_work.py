@@ -1,4 +1,4 @@
-"""Splits work on long tables into steps so that it never holds the event loop for long.
+"""Splits work on large tables into short steps so that the event loop stays responsive.
 
 Place in the walk: beside it. Code that has to notify ten thousand members, or emit the marks of as
 many queues, hands over a generator that yields after each LOOP_STEP_ENTRIES_MAX entries or so. To

@@ -1,4 +1,4 @@
-"""Reads settings by their RocketMQ names, and lists those that may change at run time.
+"""Reads settings by their RocketMQ names and lists those that may change at run time.
 
 Place in the walk: once, before anything starts: words are matched to the keys that stand in the
 metadata of a configuration's fields (`rocketmq`), and read by the type of the field's default.

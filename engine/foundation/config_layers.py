@@ -1,4 +1,4 @@
-"""Layers settings (defaults < file < environment < flags) and records each one's origin.
+"""Merges settings from defaults, file, environment and flags, and records their origins.
 
 Place in the walk: once, before anything starts; a broker that changes a setting while running asks
 here whether a restart would keep it.

@@ -1,4 +1,4 @@
-"""Every error that the engine raises, by blame, then by what the caller may do about it.
+"""Engine errors, classified by who is at fault and what the caller can do about them.
 
     TidemarkError
       ProtocolError         bytes that do not follow the wire format

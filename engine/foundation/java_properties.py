@@ -1,4 +1,4 @@
-"""Reads Java's .properties files as java.util.Properties does, and changes them in place.
+"""Reads Java .properties files as java.util.Properties does, and edits them in place.
 
 Place in the walk: before it. Brokers and name servers take RocketMQ's configuration files as they
 are; a setting changed while running is written back between the user's own comments.

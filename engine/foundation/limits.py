@@ -1,4 +1,4 @@
-"""The engine's limits, each under its own name.
+"""Named constants for all of the engine's limits.
 
 What happens at a limit is said beside it; tests hold the relations between them.
 Figures that RocketMQ fixes are RocketMQ's; the others are ours.

@@ -1,4 +1,4 @@
-"""Logs every command's events to standard error, one per line, rate-limited by kind.
+"""Logs events to standard error, one per line, with a rate limit for each type of event.
 
 Place in the walk: set up by the commands; everybody else only takes a logger. A kind is a line
 before its values are put in, so a flood of closed connections hides nothing else.

@@ -1,4 +1,4 @@
-"""The port through which lower rooms report facts upward, without knowing who listens.
+"""Interface through which lower layers report facts without knowing who receives them.
 
 Place in the walk: where a fact is decided (an offset stored, a pull answered, a file synced), the
 deciding code calls one method here; `engine.telemetry.events` turns it into a row. Field

@@ -1,4 +1,4 @@
-"""Makes external text safe to print: no control characters and no extra lines.
+"""Makes external text safe to print by escaping control characters and line breaks.
 
 Place in the walk: between every text and the eyes of a reader, in logs, on terminals, in remarks of
 answers. Client ids, message ids, keys and bodies are what their senders like; a line break in one

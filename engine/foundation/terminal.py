@@ -1,4 +1,4 @@
-"""Prints command output for the user, on the terminal or wherever it is redirected.
+"""Prints command output for the user, whether to a terminal or to a redirected stream.
 
 Invariant: nothing that is printed moves a cursor, colours or hides anything: texts from clients and
 brokers are in it. Absent on purpose: the log (log_lines).

@@ -1,4 +1,4 @@
-"""Named factors for bytes and time, so that no bare 1024 or 1000 appears in the code.
+"""Named constants for bytes and time that replace bare factors such as 1024 and 1000.
 
 Beside them, the type of whatever holds bytes.
 """

@@ -1,4 +1,4 @@
-"""The name server: maps topics to the brokers that serve them."""
+"""The name server, which maps topics to the brokers that serve them."""
 
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer

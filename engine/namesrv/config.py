@@ -1,4 +1,4 @@
-"""Name-server settings, and their conversion to and from RocketMQ's keys.
+"""Name-server settings and their conversion to and from RocketMQ's keys.
 
 Place in the walk: once at start, and when a tool reads the configuration or changes it. Absent on
 purpose: options (commands).

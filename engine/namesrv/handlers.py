@@ -1,4 +1,4 @@
-"""Name-server request handlers: registration, routes, key-values and server settings.
+"""Name-server request handlers for registration, routes, key-value entries and settings.
 
 Place in the walk: brokers register here, clients look routes up here. Each handler reads its
 header, asks the tables and answers.

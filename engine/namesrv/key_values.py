@@ -1,4 +1,4 @@
-"""Namespaced key-value settings that name servers keep for tools (ORDER_TOPIC_CONFIG).
+"""Namespaced key-value settings stored for tools, such as those in ORDER_TOPIC_CONFIG.
 
 Invariant: a namespace is there exactly while it has keys. Absent on purpose: files, meaning.
 """

@@ -1,4 +1,4 @@
-"""Runs a name server: its tables behind a port, with timers that expire silent brokers.
+"""Runs a name server, which serves its routing tables and expires silent brokers.
 
 Place in the walk: brokers and clients find each other here. It keeps nothing that brokers do not
 send again within seconds; only the key-value settings may have a file.

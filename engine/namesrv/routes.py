@@ -1,4 +1,4 @@
-"""A name server's routing tables: which broker serves which topic, and where.
+"""A name server's routing tables, which map topics to brokers and their addresses.
 
 Place in the walk: brokers register on start, on topic changes and each 30 s; clients ask for the
 route of a topic before they send or pull.

@@ -1,4 +1,4 @@
-"""Watches a cluster from outside, through the admin protocol, without changing it.
+"""Observes a cluster from outside through the admin protocol, without changing it.
 
 What its brokers answer becomes the same rows that our own broker reports about itself.
 

@@ -1,4 +1,4 @@
-"""Validates responses, since a broker or any client behind it may send anything.
+"""Validates untrusted responses from brokers and clients.
 
 Place in the walk: between an answer and the `Look`. Pure.
 

@@ -1,4 +1,4 @@
-"""Watches one broker: polls it each period and writes the resulting facts to a spool.
+"""Watches one broker by polling it periodically and writing the resulting facts to a spool.
 
 Place in the walk: `cluster_watch` has one for each broker it hears of.
 

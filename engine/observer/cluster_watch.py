@@ -1,4 +1,4 @@
-"""Discovers the clusters' brokers through name servers, and watches each one separately.
+"""Discovers brokers through name servers and watches each one separately.
 
 Place in the walk: name server → a `BrokerWatch` for each master.
 

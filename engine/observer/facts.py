@@ -1,4 +1,4 @@
-"""Derives from polls of a broker the facts that it would report about itself.
+"""Derives from broker polls the facts that the broker would report about itself.
 
 Place in the walk: `Look` after `Look` → facts → spool. Pure: time comes with the looks.
 

@@ -1,4 +1,4 @@
-"""Derives failed messages' steps from their copies, and finds where each one originated.
+"""Reconstructs the history of failed messages from their copies, and finds their origin.
 
 Place in the walk: `polling` reads what has come into `%RETRY%group` and `%DLQ%group` since it
 looked last; each copy is some steps of the table retry_dlq_flow. Pure.

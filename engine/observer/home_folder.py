@@ -1,4 +1,4 @@
-"""An observer's home folder: its spools, and what it knows about each broker.
+"""An observer's home folder, which holds a spool and saved state for each broker.
 
 Place in the walk: `cluster_watch` asks here for a broker's folder, and for brokers of earlier runs.
 

@@ -1,4 +1,4 @@
-"""Checks whether topics were recreated even though their queues end no lower than before.
+"""Queries a broker to detect recreated topics that queue ends do not reveal.
 
 Place in the walk: under `polling`; what comes back is judged by `topics_seen`.
 

@@ -1,4 +1,4 @@
-"""A group's members as polls see them: subscriptions, addresses and silent members.
+"""Tracks group members across polls, including subscriptions, addresses and responsiveness.
 
 Place in the walk: under `facts`, which has one for each group. Pure: time comes with the looks.
 

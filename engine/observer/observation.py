@@ -1,4 +1,4 @@
-"""Observation settings: which clusters are watched, by which observer, under which name.
+"""Observation settings: the clusters to watch, their names and the observer's name.
 
 Place in the walk: from the command's options; `cluster_watch` asks it which clusters are meant. Two
 clusters called DefaultCluster would be one in every mart, so `stranger` compares with what the lake

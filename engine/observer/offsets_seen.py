@@ -1,4 +1,4 @@
-"""Tracks a group's offsets in a queue across polls: which moved, reappeared or fell.
+"""Detects across polls when a group's offset in a queue moves, reappears or falls.
 
 Place in the walk: under `facts`, which has one of each for every group and queue. Pure: time comes
 with the looks.

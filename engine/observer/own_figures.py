@@ -1,4 +1,4 @@
-"""Parses a broker's own figures on its log and delay levels into rows.
+"""Parses a broker's own statistics about its log and delay levels into rows.
 
 Place in the walk: the answer to GET_BROKER_RUNTIME_INFO → `Look.figures` → `facts`. Pure.
 

@@ -1,4 +1,4 @@
-"""Counts one broker's polls, their durations and their failures, for Prometheus.
+"""Metrics for polls of a single broker: counts, durations and failures.
 
 Place in the walk: `broker_watch` counts; the log, the lake (lifecycle LOOKS_SLOW, LOOKS_IN_TIME,
 LOOKS_MISSED) and each scrape show it. Pure. Absent on purpose: what the looks found.

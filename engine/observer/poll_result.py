@@ -1,4 +1,4 @@
-"""The result of polling a broker once: plain values, as its responses gave them.
+"""The result of a single broker poll, as plain values taken from its responses.
 
 Place in the walk: `polling` fills it, `facts` reads it. Pure.
 

@@ -1,4 +1,4 @@
-"""Tracks messages that were handed out to a POP group and are not yet acknowledged.
+"""Tracks messages delivered to a POP group but not yet acknowledged.
 
 It knows this from the broker's checkpoints and acknowledgements.
 

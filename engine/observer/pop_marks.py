@@ -1,4 +1,4 @@
-"""POP group watermarks: what each queue has handed out, and which marks to emit.
+"""Computes a POP group's watermarks for each queue and selects those to emit.
 
 Place in the walk: progress of all groups and `PopLog` → `Look.popped` → pop_watermarks. Pure.
 

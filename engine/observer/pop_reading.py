@@ -1,4 +1,4 @@
-"""Reads a broker's POP checkpoints and acknowledgements at each poll.
+"""Reads a broker's POP checkpoints and acknowledgements during each poll.
 
 Place in the walk: under `polling`, by the same protocol as messages; `PopLog` has what they say. A
 broker stores each record at once in the topic of its timer, and moves it to the revive log when its

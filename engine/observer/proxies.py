@@ -1,4 +1,4 @@
-"""Finds group members connected through proxies, and the proxies that serve a cluster.
+"""Finds a cluster's proxies and the group members connected through them.
 
 Place in the walk: `polling` asks a broker for the connected members of a group, and then the
 proxies. Clients of a gRPC SDK are connected with a proxy alone; their broker says that nobody is

@@ -1,4 +1,4 @@
-"""Sends requests to one broker in turn, bounded in number and time, and reports failures.
+"""Schedules requests to one broker within count and time limits, and reports failures.
 
 Place in the walk: under `polling`.
 

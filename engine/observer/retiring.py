@@ -1,4 +1,4 @@
-"""Retires a broker manually: reports it permanently gone, without waiting.
+"""Retires a broker manually by reporting it as permanently gone.
 
 Place in the walk: `tidemark observe --retire`. An observer that runs is asked to report it;
 otherwise it is reported here.

@@ -1,4 +1,4 @@
-"""Tracks which of a broker's addresses is the master, and when that changes.
+"""Tracks which of a broker's addresses is the master, and detects changes.
 
 Place in the walk: the name servers' list → `Look.roles` → `RolesSeen` → lifecycle. A controller, a
 DLedger group or an administrator makes a slave the master; the name servers say so by the broker

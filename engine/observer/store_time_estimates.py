@@ -1,4 +1,4 @@
-"""Estimates store times of waiting messages that a poll does not, or may not, read.
+"""Estimates store times for waiting messages that a poll does not read.
 
 Place in the walk: `polling` → the store time of the message at a consume offset. Pure.
 

@@ -1,4 +1,4 @@
-"""Tracks the lives of topics as polls see them, and the members that outlive a topic.
+"""Tracks topic deletion and recreation across polls, and members that outlive a topic.
 
 Place in the walk: under `facts`, which drops what it remembers of a topic and reports both. Pure.
 
