@@ -1,1 +1,1 @@
-"""RocketMQ's wire protocol, sans-IO: bytes in, values out, no socket, clock or file."""
+"""RocketMQ's wire protocol, implemented without sockets, clocks or files."""

@@ -1,4 +1,4 @@
-"""Re-exports every request and response body so that upper rooms import from one place."""
+"""Re-exports all request and response bodies so that upper layers import one module."""
 
 from engine.protocol.bodies_admin import (
     ClientConnection,

@@ -1,4 +1,4 @@
-"""Request and response bodies for tools: progress, connections, queue entries and batches.
+"""Request and response bodies for admin tools, such as progress and connections.
 
 Invariant: names are RocketMQ's, in snake case. Absent on purpose: deciding what follows from them.
 """

@@ -1,4 +1,4 @@
-"""Request and response bodies for brokers and name servers: topics, routes, registration.
+"""Request and response bodies for topics, routes and broker registration.
 
 Place in the walk: brokers register their topics with name servers, clients ask for routes to them.
 

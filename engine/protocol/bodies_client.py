@@ -1,4 +1,4 @@
-"""Request and response bodies for clients: heartbeats, members, locks and running info.
+"""Request and response bodies for client heartbeats, members, locks and running info.
 
 Place in the walk: membership, order locks and the questions a broker asks its clients.
 

@@ -1,4 +1,4 @@
-"""RocketMQ 5.5's request and response codes, as peers number them, and a few of our own.
+"""RocketMQ 5.5's request and response codes, plus a few of our own.
 
 Absent on purpose: which codes we serve. Each party's handler table says that; every other code is
 answered with REQUEST_CODE_NOT_SUPPORTED.

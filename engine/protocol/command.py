@@ -1,4 +1,4 @@
-"""The remoting protocol's envelope: a request or response with fields and a body.
+"""A remoting command: a request or response with header fields and a body.
 
 Invariant: a response echoes the opaque and the serialize type of its request. Absent on purpose:
 bytes (frames does them) and the meaning of codes and fields.

@@ -1,4 +1,4 @@
-"""Compresses and inflates bodies with any of the three algorithms that sysFlag names.
+"""Compresses and inflates message bodies with any of the algorithms named by sysFlag.
 
 Place in the walk: the producer compresses a large body, the consumer inflates it; store and broker
 pass it on as it is.

@@ -1,4 +1,4 @@
-"""Incrementally parses the progress of all groups on one broker (code 317).
+"""Incrementally parses a response with the progress of all groups on a broker (code 317).
 
     {"brokerAddr":"…","consumeStatsList":[{"group":[{"consumeTps":0.0,"offsetTable":{
         {"brokerName":"b","queueId":0,"topic":"t"}:{"brokerOffset":9,"consumerOffset":7,…},…}}]},…]}

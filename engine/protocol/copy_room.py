@@ -1,4 +1,4 @@
-"""Computes the property space to reserve for a message's later copies.
+"""Computes how much property space to reserve for a message's later copies.
 
 Place in the walk: a message that was accepted is stored again when it waits in a delay level, fails
 at a consumer, dies, is re-driven, or ends its transaction. Each copy says more than the one before,

@@ -1,4 +1,4 @@
-"""Dead-letter decisions as messages: a re-driven copy, or the record of a discard.
+"""Dead-letter decisions stored as messages: a re-driven copy or a discard record.
 
 RocketMQ has no words for either, so they are plain messages that any broker stores:
 

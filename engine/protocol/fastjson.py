@@ -1,4 +1,4 @@
-"""Reads and writes fastjson's dialect of JSON, in bodies and headers.
+"""Reads and writes fastjson's JSON dialect in bodies and headers.
 
     {0:"127.0.0.1:10911"}                       integers as keys, without quotes
     {{"brokerName":"b","queueId":0}:12}         objects as keys

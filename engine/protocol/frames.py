@@ -1,4 +1,4 @@
-"""Cuts remoting frames from a byte stream, and builds them from commands (hot path).
+"""Parses remoting frames from a byte stream and builds them from commands (hot path).
 
     int32 length of all that follows | int32 serialize type << 24 | header length | header | body
 

@@ -1,4 +1,4 @@
-"""Hashes for names and bodies: Java's hash, tags codes, index-key hashes and body CRCs.
+"""Java-compatible hashes for names, tags and index keys, and CRCs for message bodies.
 
 Place in the walk: `tags_code` goes into a consume queue's unit and into subscriptions, an index
 key's hash chooses its slot, the CRC stands in the record. Invariant: the numbers are Java's own,

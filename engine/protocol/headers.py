@@ -1,4 +1,4 @@
-"""Re-exports every custom header so that upper rooms import from one place."""
+"""Re-exports all custom headers so that upper layers import one module."""
 
 from engine.protocol.headers_admin import (
     AddWritePermResponseHeader,

@@ -1,4 +1,4 @@
-"""Custom headers for administration and name servers, as values.
+"""Custom headers for administration and name-server requests.
 
 Place in the walk: beside it: brokers registering, clients asking for routes, RocketMQ's tools and
 our admin client.

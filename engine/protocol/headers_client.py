@@ -1,4 +1,4 @@
-"""Custom headers for messages, pulls, offsets and clients, as values.
+"""Custom headers for message, pull, offset and client requests.
 
 Place in the walk: the first thing a handler reads, the last thing a client writes. Names are
 RocketMQ's, in snake case and with their unit; `wire_name` gives the ones that differ.

@@ -1,4 +1,4 @@
-"""Messages as values: as a producer makes them, and with all that the store adds.
+"""Message types: `Message` as produced, and `MessageExt` with the fields the store adds.
 
 Place in the walk: the producer starts with a `Message` and a `MessageQueue`; the consumer's
 listener ends it with a `MessageExt`. Absent on purpose: bytes (`message_record`, `message_batch`),

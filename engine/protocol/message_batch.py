@@ -1,4 +1,4 @@
-"""Batch-send bodies: several messages for one queue, one after another.
+"""Encodes and decodes batch-send bodies, which hold several messages for one queue.
 
     int32 size | int32 magic, unused | int32 CRC, unused | int32 flag | int32 length, body
     | int16 length, properties

@@ -1,4 +1,4 @@
-"""The stored record of a whole message, as carried in pull responses (hot path).
+"""Encodes and decodes whole message records, as stored and as pulled (hot path).
 
 An IPv6 host takes 20 bytes where an IPv4 one takes 8, see sysFlag bits 4 and 5:
 

@@ -1,4 +1,4 @@
-"""Rules for topic and group names, permission and flag bits, and POP's retry topics.
+"""Topic and group name rules, permission and flag bits, and POP retry-topic names.
 
     %RETRY%group+topic    of POP, V2 (enableRetryTopicV2)
     %RETRY%group_topic    of POP, V1: a name of either may hold the sign as well

@@ -1,4 +1,4 @@
-"""Message properties: their names, and their single string form.
+"""Message properties: their names and their encoding as a single string.
 
     name \x01 value \x02, repeated
 

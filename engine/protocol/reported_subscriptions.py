@@ -1,4 +1,4 @@
-"""Compares the subscriptions that a group's members report, and describes any conflict.
+"""Compares the subscriptions reported by a group's members and describes any conflict.
 
 Place in the walk: heartbeats (a broker) and running infos (who watches one from outside) → what
 each member reported → a conflict in words. Pure.

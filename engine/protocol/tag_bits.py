@@ -1,4 +1,4 @@
-"""Encodes several message tags in the 64 bits that otherwise hold one tag's hash.
+"""Encodes several message tags in the 64 bits that normally hold one tag's hash.
 
     bit  63  62  61 ............ 0
         | 0 | 1 | bits of the tags |     each tag sets TAG_BITS of the 62, the same for ever

@@ -1,4 +1,4 @@
-"""The files of RocketMQ's timers: bytes of its wheel, its log and its check point. Pure.
+"""Encodes and decodes RocketMQ's timer wheel, log and checkpoint files without I/O.
 
 Place in the walk: `tidemark admin timer export` writes them and `import` reads them; the check
 point also answers GET_TIMER_CHECK_POINT.

@@ -1,4 +1,4 @@
-"""Finds the timers that wait among the records of their topic. Pure.
+"""Finds pending timers among the records of the timer topic, without I/O.
 
 Place in the walk: the admin client reads the topic of timers of a broker, ours or Apache's, and
 asks how far deliveries are; here both become the list of what waits.

@@ -1,4 +1,4 @@
-"""Encodes and decodes the message traces that clients write into RMQ_SYS_TRACE_TOPIC.
+"""Encodes and decodes the message traces that clients write to RMQ_SYS_TRACE_TOPIC.
 
     one trace   field \x01 field … \x02, the first field names its kind
     one record  traces of several messages one after the other; its KEYS are their ids and keys

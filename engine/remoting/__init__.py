@@ -1,4 +1,4 @@
-"""The remoting layer of every party: commands over connections, with batched responses."""
+"""Remoting layer that carries commands over connections and batches responses."""
 
 from engine.remoting.dispatcher import Handler
 from engine.remoting.peer import Peer

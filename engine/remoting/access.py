@@ -1,4 +1,4 @@
-"""A party's access settings, read from one file: accounts and TLS.
+"""Access settings read from a single file: accounts and TLS.
 
 Place in the walk: read by the command line, then passed down in the configurations of name server
 and broker; changed accounts are taken up while they run (accounts_watch). The file is TOML, its

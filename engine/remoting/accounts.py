@@ -1,4 +1,4 @@
-"""Accounts and their permissions, as in RocketMQ's plain_acl.yml, reloaded on change.
+"""Accounts and permissions as in RocketMQ's plain_acl.yml, reloaded when they change.
 
 Place in the walk: behind the signature, before the handler. An account may publish to topics, and
 read topics on behalf of groups; each is a list of permissions by name with a default for the rest:

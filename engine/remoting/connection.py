@@ -1,4 +1,4 @@
-"""One end of a connection: turns bytes into commands and responses, and frames into bytes.
+"""One end of a connection, which decodes incoming bytes and sends outgoing frames.
 
 Place in the walk: between the network door and the dispatcher, on both sides. Bytes are read into
 one buffer that all connections of a party share, because they are decoded before the next read.

@@ -1,4 +1,4 @@
-"""A party's gate: decides which requests pass before any handler sees them.
+"""Access gate that accepts or refuses each request before any handler sees it.
 
 Place in the walk: in the server, before any handler. With accounts, every request is signed and its
 account has the permissions it demands. Without accounts, everything passes but what demands an

@@ -1,4 +1,4 @@
-"""A party's request latencies, and the server connections and turns that record them.
+"""Measures request latencies in server connections, and records them in histograms.
 
 Place in the walk: around `connection` and `turn`, which do the work; metrics and runtime info read
 the histograms.

@@ -1,4 +1,4 @@
-"""Limits the total load held by all connections of a listening party.
+"""Limits the total load that all connections place on a server.
 
 Place in the walk: beside the connections of one server. Each reports what it holds; here are the
 sums, and the decisions at their limits (`foundation.limits`):

@@ -1,4 +1,4 @@
-"""The other end of a connection, as handlers see it.
+"""The remote end of a connection, as seen by request handlers.
 
 Place in the walk: what a handler is given beside the request. Absent on purpose: how it is done
 (connection).

@@ -1,4 +1,4 @@
-"""Permissions required by each request code: the table behind access checks. Pure.
+"""Pure functions that determine the permissions required by each request.
 
 Place in the walk: in `gate`, between the signature and the handler. The names are taken from the
 fields and bodies by the same decoders that the handlers use, so that what is checked is what is

@@ -1,4 +1,4 @@
-"""RPC client: keeps one connection per address, times out requests and answers pushes.
+"""RPC client that keeps one connection per address, times out requests and answers pushes.
 
 Place in the walk: the first step out of producers, consumers and administration, and the broker's
 way to its name servers.

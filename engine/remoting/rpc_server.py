@@ -1,4 +1,4 @@
-"""RPC server: accepts connections, runs handlers and sends responses in batches.
+"""RPC server that accepts connections, runs handlers and sends responses in batches.
 
 Place in the walk: where bytes of the network become requests of a name server or broker. Invariant:
 every answer of the process passes through the turn (see `engine.remoting.turn`).

@@ -1,4 +1,4 @@
-"""Signs requests and checks signatures as RocketMQ does (AclClientRPCHook).
+"""Signs requests and verifies signatures as RocketMQ's AclClientRPCHook does.
 
 Place in the walk: the last thing a client does to a request, the first thing a guarded server looks
 at. The signature is HMAC-SHA1, in Base64, over the values of all header fields in the order of

@@ -1,4 +1,4 @@
-"""A turn: collects one event-loop iteration's responses and sends them when it ends.
+"""Collects the responses of one event-loop iteration and sends them when it ends.
 
 Place in the walk: handlers queue their answers here; when the loop has read what there was to read,
 `before_answers` runs once (it writes the turn's facts into the spool), and then each connection

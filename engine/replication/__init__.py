@@ -1,4 +1,4 @@
-"""Commit-log replication to other machines: what a master sends and a slave follows."""
+"""Commit-log replication from a master to its slaves on other machines."""
 
 from engine.replication.acknowledgements import Acknowledgements
 from engine.replication.ha_client import Following, HaClient, MasterAddress

@@ -1,4 +1,4 @@
-"""Tracks how much of the log enough slaves have, and settles the puts waiting for it.
+"""Tracks slave acknowledgements and completes the puts that wait for them.
 
 Place in the walk: `ha_service` notes what each slave reports; a SYNC_MASTER's puts wait here, as
 one of the conditions under which a put is safe.

@@ -1,4 +1,4 @@
-"""A slave's HA client: copies its master's commit log, and reports its progress.
+"""A slave's HA client, which copies the master's commit log and reports its progress.
 
 Place in the walk: beside the loops of a broker that is a slave; what it appends is dispatched to
 queues as any put is.

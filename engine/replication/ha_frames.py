@@ -1,4 +1,4 @@
-"""RocketMQ's HA wire format: slave offsets, and pieces of the master's log. Pure.
+"""Encodes and decodes RocketMQ's HA protocol frames without performing I/O.
 
 Place in the walk: `ha_service` writes pieces and reads reports, `ha_client` the other way round.
 

@@ -1,4 +1,4 @@
-"""A master's HA port: sends the commit log to its slaves as it grows.
+"""A master's HA service, which sends the commit log to its slaves as it grows.
 
 Place in the walk: behind every put; `acknowledgements` hears how far each slave has it.
 

@@ -1,4 +1,4 @@
-"""The only door to the clock, the network, the disk and randomness.
+"""The only interface to the clock, the network, the disk and randomness.
 
 The simulator brings its own of each. Every engine part receives one `Runtime` value. asyncio's own
 sleep, timeout, TaskGroup and Future may be used freely, because the simulator runs them on virtual

@@ -1,4 +1,4 @@
-"""Time as a port: a steady clock for durations, and the wall clock for timestamps.
+"""Clock interface with steady time for durations and wall-clock time for timestamps.
 
 How long something took, waits or may still take is a difference of `steady_ms`, which nobody can
 set. The time that a record, a row or a person gets is `now_ms`.

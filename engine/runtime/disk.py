@@ -1,4 +1,4 @@
-"""Files as a port: positional writes, read-only mapping, data sync and durable rename.
+"""File interface: positional writes, read-only mappings, data sync and durable renames.
 
 Writing goes through `pwrite` and `fdatasync`, reading through a shared read-only mapping: on
 Linux both see the same page cache. `mmap.flush` is not used, because it holds the interpreter

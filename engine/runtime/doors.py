@@ -1,4 +1,4 @@
-"""Bundles the four doors to the outside in one value, so a part gets all of them or none."""
+"""Bundles the clock, network, disk and randomness interfaces in one `Runtime` value."""
 
 from __future__ import annotations
 

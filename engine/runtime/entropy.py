@@ -1,4 +1,4 @@
-"""Randomness as a port, so that a simulated run can be repeated from its seed."""
+"""Randomness interface that makes simulated runs repeatable from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes several memory buffers as one, joining small ones and leaving large ones uncopied.
+"""Writes several buffers at once, joining small ones without copying large ones.
 
 Place in the walk: where a connection's frames of a turn leave, above all large answers to pulls,
 whose records lie apart in the log. asyncio's transports of Python 3.11 join what they are given

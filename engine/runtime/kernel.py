@@ -1,4 +1,4 @@
-"""Reads kernel file statistics: unwritten pages, and bytes fetched from storage.
+"""Reads kernel I/O statistics: unwritten pages and bytes fetched from storage.
 
 Invariant: a figure that cannot be read is None, never 0.
 """

@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector from blocking the event loop, and returns unused memory.
+"""Limits garbage-collection pauses and returns unused memory to the operating system.
 
 Place in the walk: beside it. The collector stops everything while it looks at every object: with
 100,000 pulls held that is a second, again and again as the tables grow. So each look is at what is

@@ -1,4 +1,4 @@
-"""Sockets as a port: asyncio protocols and transports over whatever carries bytes.
+"""Network interface based on asyncio protocols and transports.
 
 A connection is an `asyncio.Protocol` (or `BufferedProtocol`) given by the caller and an
 `asyncio.Transport` made here, so the real loop and the simulator's virtual network drive the same

@@ -1,4 +1,4 @@
-"""Compares values as Java does: numeric text, two integer widths and doubles.
+"""Compares numeric text, 32-bit and 64-bit integers, and doubles as Java does.
 
 Place in the walk: under every comparison of a selector. A property is always a text; what it is
 compared with decides as what it is read, so that '5.5' compared with 5 is an error and compared

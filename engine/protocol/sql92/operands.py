@@ -1,4 +1,4 @@
-"""Selector operands, as functions from a message's properties to a value.
+"""Selector operands: functions that compute a value from a message's properties.
 
 Place in the walk: the parser puts them together, `Selector` evaluates them. A part is a function
 from the message's properties to a value; what is known of it before any message decides where it

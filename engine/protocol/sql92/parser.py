@@ -1,4 +1,4 @@
-"""Parses selectors with RocketMQ 5.5's tokens and grammar, by recursive descent.
+"""Recursive-descent parser for selectors, with RocketMQ 5.5's tokens and grammar.
 
     or         := and (OR and)*
     and        := equality (AND equality)*
