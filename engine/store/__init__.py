@@ -1,4 +1,4 @@
-"""The message store in RocketMQ's file formats: commit log, consume queues, index, upkeep."""
+"""Message store in RocketMQ's file formats: commit log, consume queues, index and upkeep."""
 
 from engine.store.config import FlushDiskType, StoreConfig
 from engine.store.epochs import Epoch

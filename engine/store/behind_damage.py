@@ -1,4 +1,4 @@
-"""Finds where the commit log continues after damage: at the next sound message record.
+"""Finds the next sound message record after damage in the commit log.
 
 Place in the walk: `log_walk` asks for the end of each hole. A message's body may hold the bytes of
 a sound record, by a client that has guessed where they would lie; when the message around it is

@@ -1,4 +1,4 @@
-"""Checks a whole store: finds damage, and compares queues and index with the log.
+"""Checks an entire store for damage, and compares its queues and index with the log.
 
 Place in the walk: beside it, `tidemark store check`. Every record of the log is read, which takes
 some 10 s for each gigabyte.

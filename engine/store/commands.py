@@ -1,4 +1,4 @@
-"""The `tidemark store check` command: options, output and exit codes around `check`.
+"""The `tidemark store check` command: its options, output and exit codes.
 
 Exit codes: 0 sound, 1 it could not be checked, 3 damaged.
 """

@@ -1,4 +1,4 @@
-"""The commit log: all topics' messages in order of arrival, in files of equal size.
+"""The commit log, which stores all topics' messages in arrival order in equal-sized files.
 
 Place in the walk: `message_store.put` appends here; `upkeep.flush` makes it durable; `dispatch` and
 `reading` read it. With a transient pool (`PooledCommitLog`) an append stays in memory until

@@ -1,4 +1,4 @@
-"""Message-store settings, under RocketMQ's own names.
+"""Message-store settings under RocketMQ's own names.
 
 Place in the walk: built once by the broker's configuration, handed to `MessageStore.open`.
 Defaults are RocketMQ's unless a field says otherwise. Pure.

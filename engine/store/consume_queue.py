@@ -1,4 +1,4 @@
-"""One consume queue: its messages in order, as 20-byte pointers into the commit log.
+"""A consume queue: an ordered sequence of 20-byte pointers into the commit log.
 
 Place in the walk: `dispatch` appends units, `reading` turns a run of units into records,
 `retention` cuts the front.

@@ -1,4 +1,4 @@
-"""Dispatches the commit log into consume queues and the index, and notifies readers.
+"""Dispatches commit-log records to consume queues and the index, and notifies readers.
 
 Place in the walk: between append (or flush) and long poll; `recovery` runs the same code over the
 tail of the log after a crash, so that live and recovered files are the same bytes.

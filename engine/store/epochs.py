@@ -1,4 +1,4 @@
-"""Epochs: which master wrote which part of the log, as a list of (epoch, first offset).
+"""Epoch list that records which master wrote each part of the log.
 
 Place in the walk: a master begins an epoch before it leads, a slave takes its master's list before
 it reports anything; a cut of the log cuts the list, and so does a start.

@@ -1,4 +1,4 @@
-"""Holes: damaged or missing ranges of the synced commit log, and the messages lost in them.
+"""Holes: damaged or missing ranges in the synced part of the commit log.
 
 Place in the walk: `log_walk` finds them, `commit_log` holds them, `reading` passes over them,
 `recovery` and `store check` report them.

@@ -1,4 +1,4 @@
-"""A store's life cycle: locks its folder, opens and recovers its parts, and owns its tasks.
+"""Manages a store's life cycle: its folder lock, recovery, background tasks and shutdown.
 
 Place in the walk: `MessageStore.open`, `start` and `close`; damage that readers meet is reported
 here, and what of it can be mended is planned.

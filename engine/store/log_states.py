@@ -1,4 +1,4 @@
-"""States derived from the log, each reflecting every entry before a given offset.
+"""Applies each log entry once, in order, to every state derived from the log.
 
 Place in the walk: `dispatch` hands every state what it has just made visible; whoever changes one
 puts a record (`message_store.put` says at which position) and waits until that is applied. A state

@@ -1,4 +1,4 @@
-"""Walks the commit log: finds every sound record in order, and the holes between them.
+"""Scans the commit log for sound records, and for the holes between them.
 
 Place in the walk: `recovery` dispatches what `LogWalk` finds, `store check` compares with it.
 `CheckedRecords` reads some records at a time beside the loop's other work: `dispatch` fills an

@@ -1,4 +1,4 @@
-"""Sequences of equal-sized files named by start offset, on which log and queues are built.
+"""Sequences of equal-sized files, named by start offset, that hold the log and the queues.
 
 Place in the walk: `commit_log` and `consume_queue` append to and read from a `FileSequence`; it
 knows names and sizes, never records. `FilePool` bounds how many files of a store are open at once.

@@ -1,4 +1,4 @@
-"""The message store: puts, gets and queries over the commit log, with durability guarantees.
+"""Message store that puts, gets and queries messages with durability guarantees.
 
 Place in the walk: `handlers/send` puts, waits for `when_flushed`, answers; `handlers/pull` gets;
 long polls are notified of arrivals; `handlers/query`, tools and the telemetry's watermarks ask.

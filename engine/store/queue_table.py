@@ -1,4 +1,4 @@
-"""All consume queues in a store by (topic, queue_id), and the next offset of each.
+"""Table of a store's consume queues by (topic, queue_id), with the next offset of each.
 
 Place in the walk: `message_store.put` asks for the next queue offset, `dispatch` looks its queues
 up here.

@@ -1,4 +1,4 @@
-"""Store times of a queue's messages, and offset searches by time.
+"""Looks up the store times of a queue's messages and searches for offsets by time.
 
 Place in the walk: `message_store`, for searches by time, watermarks and the age of what waits. A
 queue has no times of its own: each is read from the record that a unit leads to.

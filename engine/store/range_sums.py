@@ -1,4 +1,4 @@
-"""Computes CRC-32s for many ranges of one file, summing each byte about once.
+"""Computes CRC-32s for many ranges of a file while processing each byte about once.
 
 Place in the walk: `sound_records` and `behind_damage` look for records in bytes that a client may
 have written. Heads of records by the thousand, each of which says that its body reaches to the same

@@ -1,4 +1,4 @@
-"""Serves a pull: follows a consume queue's units to records in the commit log.
+"""Serves pulls by following consume-queue units to records in the commit log.
 
 Place in the walk: `message_store.get`, under `handlers/pull`. Statuses and the next offset to ask
 for are RocketMQ's.

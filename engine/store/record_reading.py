@@ -1,4 +1,4 @@
-"""Reads stored records as far as dispatch needs, and checks that they are complete.
+"""Reads the record fields that dispatch needs, and checks that records are complete.
 
 Place in the walk: `record_writing` makes records of drafts; `dispatch` and `recovery` read them
 back, only as far as consume queue and index need it. The whole message is decoded by clients, in

@@ -1,4 +1,4 @@
-"""Drafts of messages to store, and the records built from them (hot path).
+"""Builds stored records from message drafts (hot path).
 
 Place in the walk: `message_store.put` makes records of drafts; `record_reading` reads
 what is made here. Whatever moves a stored message makes a draft of it again and puts that: its

@@ -1,4 +1,4 @@
-"""Finds sound records in the commit log, or in bytes copied from another log.
+"""Finds sound records in the commit log or in bytes copied from another log.
 
 Place in the walk: `log_walk`, `recovery` and `reading` look here where the log is damaged;
 `message_store` for the record at an offset, and for the entries that a replica is sent: whole ones

@@ -1,4 +1,4 @@
-"""Settings that a store holds for its broker: a .properties file and its `.bak` copy.
+"""Broker settings saved in a store, as a .properties file with a `.bak` copy.
 
 Place in the walk: read before anything of the store is open, because the settings say how it is
 opened; looked after once the store is ours; written when a tool changes a setting.

@@ -1,4 +1,4 @@
-"""A broker's durable files: JSON tables with their previous version, and .properties files.
+"""Durable broker files: JSON tables, each with its previous version, and .properties files.
 
 A table is kept as in RocketMQ's ConfigManager; the .properties file that a party was started with
 is changed in place, beside its last version.

@@ -1,4 +1,4 @@
-"""Tombstones: deleted topics, and the log offset up to which their records are void.
+"""Tombstones for deleted topics, with the log offset before which their records are void.
 
 Place in the walk: `message_store.delete_topic` writes one before it removes the topic's queues;
 dispatch and queries pass over the topic's records before it; the broker's tables say up to which

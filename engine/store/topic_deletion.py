@@ -1,4 +1,4 @@
-"""Deletes a topic, making the deletion durable before removing anything.
+"""Deletes a topic, making the deletion durable before anything is removed.
 
 Place in the walk: `handlers/admin_topics`, through `message_store.delete_topic`. First the
 tombstone; in the same step of the loop nothing of the topic shows any more; then goes what the

@@ -1,4 +1,4 @@
-"""Cuts a live log back to an earlier end, along with everything derived from it.
+"""Truncates a live log to an earlier end, along with everything derived from it.
 
 Place in the walk: a replica whose tail is not its leader's, through `message_store.truncate`;
 recovery cuts by itself, before anybody is served.

@@ -1,4 +1,4 @@
-"""Engine telemetry: facts become rows, wait in the spool and are shipped to Delta."""
+"""Engine telemetry, which turns facts into rows, spools them and ships them to Delta."""
 
 from engine.telemetry.progress import PulledMark
 from engine.telemetry.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry

@@ -1,4 +1,4 @@
-"""Bronze tables for brokers: queues, flushes, lives and shipments.
+"""Bronze tables for brokers, including watermarks, flushes, life cycle and shipments.
 
 Place in the walk: listed by `tables`, which everybody reads. Absent on purpose: groups.
 """

@@ -1,4 +1,4 @@
-"""Vocabulary for declaring bronze tables: types, columns, tables and common columns.
+"""Building blocks for declaring bronze tables: column types, columns and tables.
 
 Place in the walk: `tables` and the modules of its subjects declare every fact in them; gold tables
 take the same words. Absent on purpose: pyarrow and Spark types. `ColumnType` is a closed vocabulary

@@ -1,4 +1,4 @@
-"""The `tidemark shipper` command: signals, exit codes and messages around the shipper."""
+"""The `tidemark shipper` command: its signals, exit codes and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts each fact into a row of its table.
+"""Converts each fact into a row for its bronze table.
 
 It sets the order of fields, turns milliseconds into microseconds, and sums flushes per second.
 

@@ -1,4 +1,4 @@
-"""The spool's file format: encodes a frame, and reads back a series of frames.
+"""Encodes and decodes the frames that make up the spool's file format.
 
 Bytes in, values out.
 

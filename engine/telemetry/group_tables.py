@@ -1,4 +1,4 @@
-"""Bronze tables for groups: offsets, marks, redeliveries and failed messages.
+"""Bronze tables for consumer groups: offsets, marks, redeliveries and failed messages.
 
 Place in the walk: listed by `tables`, which everybody reads. Absent on purpose: the members.
 """

@@ -1,4 +1,4 @@
-"""Bronze tables for group members: what each one reads, holds and does.
+"""Bronze tables for group members: rebalances, held messages and consume rates.
 
 Place in the walk: listed by `tables`, which everybody reads. Absent on purpose: offsets of groups.
 """

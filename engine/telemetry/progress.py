@@ -1,4 +1,4 @@
-"""Group progress that the spool carries across a restart, encoded ahead of each roll.
+"""Group progress that the spool preserves across restarts.
 
 It is how far each group has pulled each queue, the offset it has reported last, and the newest
 message of a queue that was pulled before it was synced.

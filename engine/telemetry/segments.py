@@ -1,4 +1,4 @@
-"""The spool's segment files: their names, restoration at boot, and the shipped mark.
+"""The spool's segment files: naming, restoration at boot and the shipped mark.
 
 Place in the walk: at boot, before the first fact. `<20-digit first seq>.seg` holds frames; its
 first frame is a Life with every mark and reported offset known by then, so that older segments may

@@ -1,4 +1,4 @@
-"""The spool: holds rows for the shipper in segments, written once per event-loop iteration.
+"""The spool, which stores telemetry rows in segment files for the shipper.
 
 Place in the walk: after `events`, before the shipper. A write that returned survives SIGKILL; what
 `sync` returned for survives a power cut.

@@ -1,4 +1,4 @@
-"""The bronze tables: every fact the engine reports, declared once with types and meanings.
+"""The complete set of bronze tables, covering every fact that the engine reports.
 
 Place in the walk: an observer call becomes a row of one of these tables in `events`, waits in the
 spool, and is appended to the Delta table of the same name by the shipper; the pipelines read the

@@ -1,4 +1,4 @@
-"""A broker's observer: turns facts into rows, written once per event-loop iteration.
+"""A broker's observer, which writes facts as rows once per event-loop iteration.
 
 Every second it gives a sign of life.
 

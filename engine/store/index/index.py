@@ -1,4 +1,4 @@
-"""A store's index: every message key in the log, across index files in time order.
+"""A store's key index, which spans several index files in chronological order.
 
 Place in the walk: `dispatch` puts UNIQ_KEY and KEYS of each message, `query_by_key` asks,
 `retention` lets it follow the log. `IndexScrub` checks every file once after a start, beside the

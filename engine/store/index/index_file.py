@@ -1,4 +1,4 @@
-"""One index file: maps a message key to the physical offsets of the messages that carry it.
+"""An index file, which maps message keys to the physical offsets of their messages.
 
 Place in the walk: `index` holds the files of a store, in order; `index_layout` says what is where.
 

@@ -1,4 +1,4 @@
-"""Index-file layout, and the checksums of each file's parts as last flushed.
+"""Index-file layout and the checksums that verify each part of a file.
 
     | header: begin time 8 | end time 8 | begin physical 8 | end physical 8 | slots used 4 |
     |         index count 4                                                                |

@@ -1,4 +1,4 @@
-"""Repairs an index file from its entries or checksums after a crash, damage or a cut.
+"""Repairs an index file from its entries or checksums after a crash, damage or truncation.
 
 Place in the walk: recovery repairs or restores the newest file; `truncate_to_log` cuts; `store
 check` looks.

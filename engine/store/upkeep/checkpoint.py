@@ -1,4 +1,4 @@
-"""The checkpoint file: how far each kind of file, and the whole log, is known to be synced.
+"""The checkpoint file, which records how far each type of file is known to be synced.
 
 Place in the walk: `flush` advances it; `recovery` and `store check` ask how far back an unclean
 stop reaches, and for the synced position, below which nothing of the log is cut.

@@ -1,4 +1,4 @@
-"""Saves the bytes that recovery cuts off the end of the log, for later inspection.
+"""Saves the bytes that recovery cuts off the log so that they can be inspected later.
 
 Place in the walk: `recovery`, before it wipes what lies behind the log's end.
 

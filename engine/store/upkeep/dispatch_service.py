@@ -1,4 +1,4 @@
-"""Runs dispatch once per event-loop iteration in which something was appended.
+"""Dispatches newly appended records once per event-loop iteration.
 
 RocketMQ's ReputMessageService.
 

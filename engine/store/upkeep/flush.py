@@ -1,4 +1,4 @@
-"""Flushes written data to stable storage, and notifies those waiting for it.
+"""Flushes written data to stable storage and notifies those waiting for it.
 
 Place in the walk: between append and answer under SYNC_FLUSH (group commit), on a timer under
 ASYNC_FLUSH; consume queues, index and checkpoint follow each second.

@@ -1,4 +1,4 @@
-"""Records where consume queues begin and end so that recovery notices lost entries.
+"""Records where consume queues begin and end so that recovery can detect lost entries.
 
 Place in the walk: `flush` notes it each time the log has gone on to another file or let one go,
 before the checkpoint vouches for what is noted; `recovery` holds the queues against it after an

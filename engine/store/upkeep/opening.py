@@ -1,4 +1,4 @@
-"""Opens a store: recovers what its last life left, makes it durable and reports findings.
+"""Opens a store: recovers its contents, makes them durable and reports what was found.
 
 Place in the walk: `MessageStore.open`, once the folder is taken and before anything is put or read.
 

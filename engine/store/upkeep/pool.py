@@ -1,4 +1,4 @@
-"""Commits the transient pool: writes puts held in memory to the file every 200 ms.
+"""Commits the transient pool by writing puts held in memory to their file every 200 ms.
 
 Place in the walk: between append and dispatch, only with transientStorePoolEnable; the flusher
 syncs behind it what was committed.

@@ -1,4 +1,4 @@
-"""Flushes consume queues: picks those that are due, and writes and syncs a few at a time.
+"""Flushes the consume queues that are due, a few at a time.
 
 Place in the walk: `flush` calls each second, and notes in the checkpoint up to where everything
 was flushed; recovery reads from there.

@@ -1,4 +1,4 @@
-"""Repairs consume-queue units from the log: queue ends at start-up, all units afterwards.
+"""Repairs damaged consume-queue units from the log, at start-up and while running.
 
 Place in the walk: `QueueEnd` in `recovery`, before the queues' ends are believed: a unit with a
 flipped bit would end the queue, and what lies behind it would be hidden. `QueueScrub` from

@@ -1,4 +1,4 @@
-"""Recovery: finds the end of the log and its damage, and aligns the derived files.
+"""Recovers a store by finding the end of its log and aligning derived files with it.
 
 Place in the walk: `MessageStore.open`, before anything is served. After a clean stop the newest
 queue entry shows where to look; after `kill -9` or a power cut the log is read from the last point

@@ -1,4 +1,4 @@
-"""Retention: decides which commit-log files may go, and when the disk is too full to write.
+"""Deletes expired commit-log files, and stops writes when the disk is too full.
 
 Place in the walk: a timer of `message_store`. `decide` is pure: files, ages, fill ratio in, verdict
 out; `Retention` carries it out and lets consume queues and index follow the log.

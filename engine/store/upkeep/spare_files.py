@@ -1,4 +1,4 @@
-"""Allocates the next commit-log file in advance, so that a roll need not wait for it.
+"""Allocates the next commit-log file in advance so that a roll-over need not wait for it.
 
 RocketMQ's AllocateMappedFileService.
 

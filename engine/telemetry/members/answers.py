@@ -1,4 +1,4 @@
-"""Converts a client's response about its queues and stacks into facts.
+"""Converts a client's response about its queues and stack traces into facts.
 
 Place in the walk: GET_CONSUMER_RUNNING_INFO was answered; each process queue becomes a window. A
 client whose head does not move is asked for its stacks: our own clients say them per queue, a Java

@@ -1,4 +1,4 @@
-"""Estimates, from clients' responses, how far their clocks differ from the emitter's.
+"""Estimates from client responses how far each client's clock differs from the emitter's.
 
 Place in the walk: a client has answered what it holds → what its moments have to be corrected by →
 `answers.window_of`.

@@ -1,4 +1,4 @@
-"""Picks the member windows and consume statistics to emit: those that changed or are due.
+"""Selects the changed or due member windows and consume statistics to be emitted.
 
 Place in the walk: `client_windows` asks clients and hands their answers over here.
 

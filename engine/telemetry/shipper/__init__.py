@@ -1,4 +1,4 @@
-"""The shipper: a process that carries spooled rows into the lake.
+"""The shipper process, which moves spooled rows into the lake.
 
 Runs beside a broker, one per spool, never inside it.
 

@@ -1,4 +1,4 @@
-"""`python -m engine.telemetry.shipper`: runs the shipper without the other commands."""
+"""Entry point for `python -m engine.telemetry.shipper`, which runs only the shipper."""
 
 from engine.telemetry.commands import app
 

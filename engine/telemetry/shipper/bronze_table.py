@@ -1,4 +1,4 @@
-"""Opens or creates bronze tables in the lake, appends exactly once and keeps them small.
+"""Opens or creates bronze tables, appends rows exactly once and compacts the tables.
 
 Place in the walk: the shipper's second step. Exactly once is decided here: a commit carries an
 application transaction (emitter/table, last seq), and before a write the table is asked, through

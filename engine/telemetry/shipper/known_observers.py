@@ -1,4 +1,4 @@
-"""Lists the observers that a lake already knows for a cluster.
+"""Lists the observers of a cluster that are already known to a lake.
 
 Called as `python -m engine.telemetry.shipper.known_observers LAKE CLUSTER`.
 

@@ -1,4 +1,4 @@
-"""Syncs a local Delta table's files after each commit, and repairs them after a power cut.
+"""Syncs a local Delta table's files after each commit and repairs them after a power cut.
 
 delta-rs puts a commit in place atomically (no two writers get the same version) and syncs nothing.
 So this module syncs what a commit added, bottom up: data files, their folders, log entry, log

@@ -1,4 +1,4 @@
-"""Ships one broker's spool into the lake, a run of rows at a time.
+"""Ships one broker's spool to the lake, one run of rows at a time.
 
 It reads a run, appends it to its tables, states the shipment and drops what is done.
 

@@ -1,4 +1,4 @@
-"""Keeps a Delta table's log short, from the writer's side.
+"""Keeps a Delta table's log short by moving old entries aside and later removing them.
 
 delta-rs lists the whole folder `_delta_log` each time it opens a table or follows one, and several
 times for each commit: 0.01 ms of CPU an entry and commit, so that a log of two days (69,000 entries

@@ -1,4 +1,4 @@
-"""Reads a spool while a broker writes it: whole frames only, each row once, in seq order.
+"""Reads each spooled row exactly once, in order, while a broker writes the spool.
 
 Place in the walk: the shipper's first step. Invariant: rows are handed out after the bytes they
 came from were synced. Otherwise a power cut could take rows from the spool that are already in the
