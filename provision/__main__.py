@@ -1,4 +1,4 @@
-"""Entry point for `python3 -m provision SCOPE`, which installs all that the scope needs.
+"""Entry point for `python3 -m provision SCOPE`, which installs everything in that scope.
 
 Scopes: `run` (what the product needs), `rocketmq` (what a demo on a real RocketMQ needs as well),
 `test` (all that tests need), `slow` (what the slow ones need as well) or `python` (the environment

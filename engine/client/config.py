@@ -1,4 +1,4 @@
-"""Settings for clients, producers and consumers, including their credentials files.
+"""Client settings for producers and consumers, including credentials files.
 
 Every default is RocketMQ's own unless its docstring says otherwise. RocketMQ's name of a setting
 stands in the field's metadata. A credentials file is named on a command line or by

@@ -1,1 +1,1 @@
-"""Foundation shared by all packages: errors, limits, units, settings and observer interface."""
+"""Shared foundation: errors, limits, units, settings and the interface for observers."""

@@ -1,4 +1,4 @@
-"""Merges settings from defaults, file, environment and flags, and records their origins.
+"""Merges default, file, environment and flag settings, and records each one's origin.
 
 Place in the walk: once, before anything starts; a broker that changes a setting while running asks
 here whether a restart would keep it.

@@ -1,4 +1,4 @@
-"""Message ids: offsetMsgId locates a stored record, and UNIQ_KEY identifies a message.
+"""Message ids: offsetMsgId for a stored record, and UNIQ_KEY for the message itself.
 
     offsetMsgId  hex of  ip 4|16 | int32 port | int64 physical offset
     UNIQ_KEY     hex of  ip 4|16 | int16 pid | int32 token | int32 ms since the month began

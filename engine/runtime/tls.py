@@ -1,4 +1,4 @@
-"""TLS settings for both ends of a connection, and a listener that performs handshakes.
+"""TLS support: settings for clients and servers, and a listener that performs handshakes.
 
 Place in the walk: behind the network door, beside the plain port. Contexts know TLS 1.2 and later
 only, and no renegotiation. In the permissive mode the first byte of a connection is looked at, not
