@@ -1,1 +1,1 @@
-"""Queue judging: the observations at every tick, the rules and the verdicts."""
+"""Judges queues at every tick by applying rules to what has been observed."""

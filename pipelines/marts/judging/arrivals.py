@@ -1,4 +1,4 @@
-"""Assigns each row to the first tick that sees it.
+"""Assigns each row to the first evaluation tick that may see it.
 
 Place in the walk: rows of a cut and the ticks of their emitters → per row the tick at which a judge
 learns of it: the first at or after its moment, but none before the shipment that brought it. So a

@@ -1,4 +1,4 @@
-"""Selects the queues that need judging in a cycle and takes them from tick to tick.
+"""Selects the queues that need judging in a cycle and judges them tick by tick.
 
 Place in the walk: of the state the queues with news, with a window that is not settled, in trouble,
 or due → their verdicts at every tick. All others cost nothing.

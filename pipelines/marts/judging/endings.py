@@ -1,4 +1,4 @@
-"""Ended queues: missing from a complete snapshot, or with their group or topic deleted.
+"""Detects queues that have ended, from complete snapshots and from deletions.
 
 Place in the walk: lifecycle → from which tick on a queue's last row speaks of nothing any more. A
 SNAPSHOT says that every queue that is still there has a row from `seq_from` on; GROUP_GONE,

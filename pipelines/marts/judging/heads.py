@@ -1,4 +1,4 @@
-"""Finds stuck heads: messages held in a listener while the client finishes later ones.
+"""Detects messages stuck in a listener while their client finishes later ones.
 
 Place in the walk: what clients say of the heads of their windows → since when each head is in its
 listener, and whether it has been passed for so long that no window need be waited for.

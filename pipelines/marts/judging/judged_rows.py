@@ -1,4 +1,4 @@
-"""Judged queues as rows: the input to the marts downstream of the judges.
+"""Converts judged queues into rows for the downstream marts.
 
 Every queue that was looked at at a tick is a row with its figures. Rows in trouble (queues shown as
 bad, or good again, or with messages that a crash would repeat, at ticks at which that may have

@@ -1,4 +1,4 @@
-"""Shows a queue as in trouble until the cause is gone, and decides when its trend restarts.
+"""Decides how long a queue stays in a bad state and when its trend restarts.
 
 Place in the walk: the verdicts of a tick and those shown before → the verdicts that count.
 

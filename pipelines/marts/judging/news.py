@@ -1,4 +1,4 @@
-"""Queue news in the judges' column layout: rows, samples and offsets to regain.
+"""Gathers new facts about queues into the column layout that the judges use.
 
 Place in the walk: facts of a cut → per tick one row per queue. Rows beyond the last tick wait, the
 last one per queue and tick.

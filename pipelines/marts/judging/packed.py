@@ -1,4 +1,4 @@
-"""Packs the numbers of a state into plain arrays, with one value meaning unknown.
+"""Packs state values into plain arrays in which one sentinel value means unknown.
 
 Place in the walk: between Arrow's columns and the arithmetic of the judges. A null costs a mask
 beside every array; inside a state, and only there, UNKNOWN takes its place.

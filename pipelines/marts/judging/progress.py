@@ -1,4 +1,4 @@
-"""Judges a group's real progress in a queue, and any standstill, never by commits alone.
+"""Determines a group's real progress in a queue from more evidence than commits alone.
 
 Place in the walk: the last row of a queue and what its client says it holds → the offset that is
 reached, what is open behind it, and whether it has stood for longer than is usual.

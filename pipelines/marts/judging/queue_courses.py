@@ -1,4 +1,4 @@
-"""Estimates how fast a queue's lag grows or shrinks, where the evidence is conclusive.
+"""Estimates how fast a queue's lag grows or shrinks when the evidence is significant.
 
 Place in the walk: open messages of queues at a tick → the least lag of each minute and of each ten
 minutes, and the turns of one that swings (`swings`) → a rate, from which the rules SLOW and

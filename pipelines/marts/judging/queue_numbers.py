@@ -1,4 +1,4 @@
-"""Numbers each group's queues: the number is the queue's row in every judge's state.
+"""Assigns each queue of a group a permanent number, its row index in every judge's state.
 
 Place in the walk: group_watermarks → numbers, which consumer_lag, judged_queues and group_state
 share, so that texts are looked up once a cycle.

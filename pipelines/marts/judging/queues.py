@@ -1,4 +1,4 @@
-"""Judges every queue of every group at each tick that may bring something new.
+"""Judges every group's queues at each tick that may bring new information.
 
 Place in the walk: group_watermarks, client_windows, falls of offsets and ticks → judged rows, from
 which stalled_windows, group_state and the exposures to duplicates follow.

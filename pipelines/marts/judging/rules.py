@@ -1,4 +1,4 @@
-"""Decides which queue state rule holds at a tick, and what kind of trouble it indicates.
+"""Applies the queue-state rules at a tick to classify each queue and its type of problem.
 
 Place in the walk: what is seen of queues at a tick → their rules, from which stalled windows and
 group states follow.

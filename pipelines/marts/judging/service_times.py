@@ -1,4 +1,4 @@
-"""Learns the usual length of a group's listener calls on a topic from members' reports.
+"""Learns the usual duration of a group's listener calls on a topic from member reports.
 
 Place in the walk: consume_stats → per group and topic the length that calls hardly ever exceed,
 at their slowest and at their fastest of the last ten to twenty minutes, by which the heads of

@@ -1,4 +1,4 @@
-"""Finds queues that stand still while messages wait, and those doing so longer than usual.
+"""Detects queues that stand still for longer than usual while messages wait.
 
 Place in the walk: the offsets of a tick and of the one before → since when what is reached, and the
 consume offset, stand, how often each usually moves, and which queues stand. Invariant: one long

@@ -1,4 +1,4 @@
-"""Finds the trend of a swinging lag (work and rest, batches, bursts) and its usual rests.
+"""Finds the underlying trend and the usual pauses of a lag that swings regularly.
 
 Place in the walk: the open messages of a queue at every tick → the last two peaks and troughs →
 the period of the swing, and the rate that remains when the swing is left out; from how long the

@@ -1,4 +1,4 @@
-"""The evaluation grid: the moments at which each emitter can be judged.
+"""Defines the evaluation grid: the times at which each emitter can be judged.
 
 Place in the walk: shipped horizons, boots and losses → ticks, at which queues are judged. Ticks are
 multiples of the slide in data time; those of a shipment lie between the horizon before it and its
