@@ -1,4 +1,4 @@
-"""What waited over a window, and since when the least of that has never become less.
+"""Finds the least lag over a window, and since when that minimum has never fallen.
 
 Place in the walk: the offsets of the ticks of a window → its extremes, from which the rules follow.
 
