@@ -391,6 +391,7 @@ class ClusterStory:
                 min_offset=0,
                 max_offset=queue.max_offset,
                 flushed_offset=queue.max_offset - queue.rate,
+                replicated_offset=queue.max_offset - queue.rate,
                 readable=True,
             )
         stored = 100 * sum(queue.max_offset for queue in self.queues)
@@ -407,6 +408,19 @@ class ClusterStory:
             duration_us_sum=9_000,
             duration_us_max=2_000,
             at_risk_bytes_max=stored - flushed,
+        )
+        self.writer.report(
+            "flush_checkpoints",
+            component="REPLICA",
+            action="REPLICATE",
+            cause="SYNC_MASTER",
+            written=stored,
+            flushed=flushed,
+            count=0,
+            duration_us_sum=0,
+            duration_us_max=0,
+            at_risk_bytes_max=stored - flushed,
+            replica="192.0.2.9:40000",
         )
 
     def _sample(self) -> None:

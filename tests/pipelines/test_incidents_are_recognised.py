@@ -243,6 +243,14 @@ def test_failed_messages_have_a_balance_sheet_that_does_not_hide_what_is_lacking
     )
 
 
+def test_what_the_loss_of_the_master_would_cost_is_shown_while_it_lives(told: Path) -> None:
+    rows = gold(told, "replication_health")
+    assert len(rows) >= 10
+    for row in rows:
+        assert (row["mode"], row["replicas"], row["behind_ms"]) == ("SYNC_MASTER", 1, 0)
+        assert row["loss_messages"] * 100 == row["loss_bytes"] == row["behind_bytes"] > 0
+
+
 def test_what_a_power_cut_would_cost_is_told_while_the_broker_lives(told: Path) -> None:
     rows = gold(told, "flush_health")
     assert len(rows) >= 10

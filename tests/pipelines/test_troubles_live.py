@@ -139,8 +139,8 @@ async def stuck(stage: Troubles) -> None:
 
 async def too_large(stage: Troubles) -> None:
     """A few messages fill the client's window of bytes."""
-    await stage.join("bytes", Working(0.3), consume_concurrency=2, queue_bytes_max=64 << 10)
     await stage.send("bytes", 0, 80, "x" * (8 << 10))
+    await stage.join("bytes", Working(0.3), consume_concurrency=2, queue_bytes_max=64 << 10)
 
 
 async def left_out(stage: Troubles) -> None:
