@@ -134,7 +134,7 @@ class ReplicaState(Body):
     log_end: Int64
     log_synced: Int64
     highest_epoch: Int64
-    epochs: list[dict[str, int]]
+    epochs: list[dict[str, Int64]]
     following: str = ""
     """Of a slave: how it stands to its master."""
     reason: str = ""
@@ -168,7 +168,7 @@ class LogCut(Body):
     begin: Int64
     end: Int64
     messages: Int64
-    topics: dict[str, int]
+    topics: dict[str, Int64]
     """Messages by topic."""
     file: str = ""
     """Where its bytes were written to, before they were cut."""
