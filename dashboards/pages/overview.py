@@ -336,7 +336,7 @@ def _standing(stalls: pl.DataFrame, groups: pl.DataFrame, look: Look, doubts: Do
     """Windows in which consumption stands still now, of groups whose verdicts may be believed;
     without any, only such a verdict says so. A group may stand without one."""
     rest = doubts.rest_of(stalls)
-    whole = stand_whole(doubts.rest_of(groups), rest)
+    whole = stand_whole(groups, rest)  # Their states are what may be believed.
     calm = visible(whole[0]) if whole else "nothing stands still"
     calm = calm if doubts.whole is None else str(doubts.whole)
     note = _stall_now(rest.row(-1, named=True), look) if rest.height else calm
