@@ -396,11 +396,14 @@ def test_a_cause_that_ended_is_told_as_over(told: Rows) -> None:
 
 @pytest.mark.parametrize("name", ["key", "span", "bytes", "left", "paused", "ends"])
 def test_causes_do_not_come_and_go(told: Rows, name: str) -> None:
-    """A cause that was told no more is not told again: figures about a limit are no news."""
+    """A cause that was told no more is not told again: figures about a limit are no news. While a
+    burst is sent to four queues, and again while it is worked off, one of them may lag behind.
+    """
+    may_come_again = {"LAGGING_QUEUE"} if name == "ends" else set()
     rows = [row for row in told if row["group"] == f"g-{name}"]
     ticks = sorted({row["observed_at"] for row in rows})
     by_tick = [{row["cause"] for row in rows if row["observed_at"] == tick} for tick in ticks]
     over: set[str] = set()
     for before, after in pairwise(by_tick):
-        over |= before - after
+        over |= before - after - may_come_again
         assert not over & after, by_tick
