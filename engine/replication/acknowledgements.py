@@ -57,9 +57,9 @@ class Acknowledgements:
         """This slave has the log up to there."""
         self._ends[replica] = end_offset
         self._common = self._common_end()
-        if len(self._ends) >= self.needed:
-            newest = sorted(self._ends.values(), reverse=True)[max(self.needed, 1) - 1]
-            self.replicated_end = max(newest, self.replicated_end or 0)
+        reached = self._common if self.needed else max(self._ends.values())
+        if reached:
+            self.replicated_end = max(reached, self.replicated_end or 0)
         self._settle()
 
     def forget(self, replica: object) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipelines.lake import class_archive
-from pipelines.lake.session import end_own_java, java_home, open_session, require_java
+from pipelines.lake.session import end_own_java, open_session, require_java
 
 WRITTEN_WITHIN_S = 180
 """Java takes some 10 s to write 190 MB; on a machine that does much else it takes a minute."""
@@ -25,8 +25,7 @@ def make() -> Path:
     """The archive for the Java and the Spark that are here, made when it is not there. Raises
     ConfigError without a Java, and OSError when there is no room.
     """
-    require_java()
-    home = java_home()
+    home = require_java()
     if (archive := class_archive.find(home)) is not None:
         return archive
     unfinished = class_archive.FOLDER / "spark-classes.new"

@@ -106,7 +106,7 @@ def open_session(
     ConfigError without Java, or when a cluster is to be used and no address is given; LakeError
     without jars.
     """
-    require_java()
+    java_home = require_java()
     is_local = master.startswith("local")
     if address is None and not is_local:
         raise ConfigError(
@@ -126,7 +126,7 @@ def open_session(
         **SETTINGS,
         **(conf or {}),
     }
-    archived = class_archive.using(java_home()) if java_options is None else java_options
+    archived = class_archive.using(java_home) if java_options is None else java_options
     settings["spark.driver.extraJavaOptions"] += f" {archived}"
     _begin_java({**settings, "spark.jars": jars})  # Delta is there whatever else is named.
     builder = SparkSession.builder.master(master).appName("tidemark")
@@ -208,8 +208,10 @@ def _packed_rooms() -> Path:
     return archive
 
 
-def require_java() -> None:
-    """Check that Spark will find a Java it accepts; raise ConfigError with what to do otherwise."""
+def require_java() -> Path:
+    """The home of the Java that Spark will start, which it accepts; ConfigError with what to do
+    otherwise.
+    """
     home = os.environ.get("JAVA_HOME", "")
     if not home and shutil.which("java") is None and (found := java.find(with_compiler=False)):
         home = os.environ["JAVA_HOME"] = str(found)
@@ -231,12 +233,7 @@ def require_java() -> None:
             f"Spark needs a JDK {JAVA_VERSION_MIN} or newer, this one says "
             f"{said.strip().splitlines()[:1]}",
         )
-
-
-def java_home() -> Path:
-    """The home of the Java that Spark starts, once `require_java` has found one."""
-    home = os.environ.get("JAVA_HOME") or Path(shutil.which("java") or "").resolve().parent.parent
-    return Path(home).resolve()
+    return Path(home).resolve() if home else Path(program).resolve().parent.parent
 
 
 def require_jars() -> tuple[Path, ...]:

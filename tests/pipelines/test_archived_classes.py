@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from pipelines.lake import class_archive
-from pipelines.lake.session import java_home, require_java
+from pipelines.lake.session import require_java
 
 SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
@@ -23,13 +23,12 @@ def started(*options: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "JAVA_HOME": str(java_home())},
+        env={**os.environ, "JAVA_HOME": str(require_java())},
     )
 
 
 def test_sparks_java_takes_the_archive_that_the_set_up_made() -> None:
-    require_java()
-    options = class_archive.using(java_home())
+    options = class_archive.using(require_java())
     assert "-XX:SharedArchiveFile=" in options
 
     only_with_it = started("-Xshare:on", options)
@@ -39,7 +38,7 @@ def test_sparks_java_takes_the_archive_that_the_set_up_made() -> None:
 
 @pytest.mark.parametrize("damage", ["zeros", "backwards"])
 def test_a_java_goes_on_without_an_archive_that_is_damaged(damage: str, tmp_path: Path) -> None:
-    found = class_archive.find(java_home())
+    found = class_archive.find(require_java())
     assert found is not None
     with found.open("rb") as whole:
         first = whole.read(1 << 20)

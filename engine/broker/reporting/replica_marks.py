@@ -47,17 +47,16 @@ class ReplicaMarks:
         self._clock = clock
         self._replicas = replicas
         self._needed = needed
-        self._emitted: dict[str | None, tuple[int, int | None]] = {}
-        """Slave → the master's end and its own, as reported last. None: there is no slave."""
-        self._again_ms: dict[str | None, int] = {}
-        """Steady time from which on the same is reported again."""
+        self._emitted: dict[str | None, tuple[tuple[int, int | None], int]] = {}
+        """Slave → the master's end and its own, as reported last; steady time from which on the
+        same is reported again. None: there is no slave."""
 
     def sample(self) -> None:
         """Report the slaves that came, went, or have other ends than a second before."""
         written = self._store.physical_max
         ends = {one.address: one.end for one in self._replicas()} if self._node.is_master else {}
         for lost in [one for one in self._emitted if one is not None and one not in ends]:
-            del self._emitted[lost], self._again_ms[lost]
+            del self._emitted[lost]
             self._note(LOST, lost)
         for joined in [one for one in ends if one not in self._emitted]:
             self._note(JOINED, joined)
@@ -79,11 +78,10 @@ class ReplicaMarks:
     def _emit(self, replica: str | None, marks: tuple[int, int | None]) -> None:
         written, end = marks
         now_ms = self._clock.steady_ms()
-        is_known = self._emitted.get(replica) == marks
-        if is_known and (written == end or now_ms < self._again_ms[replica]):
+        before, again_ms = self._emitted.get(replica, (None, 0))
+        if before == marks and (written == end or now_ms < again_ms):
             return
-        self._emitted[replica] = marks
-        self._again_ms[replica] = now_ms + AGAIN_MS
+        self._emitted[replica] = marks, now_ms + AGAIN_MS
         self._observer.observe(
             FlushDone(
                 COMPONENT,
