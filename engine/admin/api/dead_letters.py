@@ -29,7 +29,7 @@ from engine.foundation.limits import (
     PROPERTIES_BYTES_MAX,
 )
 from engine.foundation.units import SECOND_MS
-from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.codes import ResponseCode
 from engine.protocol.compression import compressed_again
 from engine.protocol.copy_room import brokers_bytes, noted_properties, pair_bytes, properties_bytes
 from engine.protocol.dead_letters import (
@@ -41,9 +41,8 @@ from engine.protocol.dead_letters import (
     PROPERTY_DECIDED_WHY,
     PROPERTY_REDRIVEN_FROM,
 )
-from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message import MessageExt, MessageQueue
-from engine.protocol.names import AUTO_CREATE_TOPIC, Perm, dlq_topic, retry_topic
+from engine.protocol.names import Perm, dlq_topic, retry_topic
 from engine.protocol.properties import (
     PROPERTY_DELAY,
     PROPERTY_KEYS,
@@ -55,7 +54,6 @@ from engine.protocol.properties import (
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
-    encode_properties,
 )
 
 PRODUCER_GROUP = "TIDEMARK_DLQ"
@@ -319,21 +317,17 @@ class DeadLetterAdmin:
         body: bytes,
         sys_flag: int = 0,
     ) -> None:
-        header = SendMessageRequestHeader(
-            producer_group=PRODUCER_GROUP,
-            topic=queue.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=1,
-            queue_id=queue.queue_id,
-            sys_flag=sys_flag,
-            born_timestamp_ms=of.born_timestamp_ms,
-            flag=of.flag,
-            properties=encode_properties(properties),
-            reconsume_times=0,
-            broker_name=queue.broker_name,
-        )
         address = await self._requests.routes.find_master(queue)
-        await self._requests.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
+        await self._requests.send(
+            address,
+            queue,
+            body,
+            properties,
+            producer_group=PRODUCER_GROUP,
+            born_timestamp_ms=of.born_timestamp_ms,
+            sys_flag=sys_flag,
+            flag=of.flag,
+        )
 
 
 def _redriven_properties(

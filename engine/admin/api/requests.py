@@ -11,6 +11,10 @@ from engine.foundation.errors import RequestRefused
 from engine.protocol.bodies import ClusterInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
+from engine.protocol.headers import SendMessageRequestHeader
+from engine.protocol.message import MessageQueue
+from engine.protocol.names import AUTO_CREATE_TOPIC
+from engine.protocol.properties import encode_properties
 from engine.runtime import Runtime
 
 
@@ -36,6 +40,35 @@ class AdminRequests:
         """
         request = RemotingCommand.request(code, fields, body)
         return await self.connection.ask(address, request, timeout_ms=timeout_ms)
+
+    async def send(
+        self,
+        address: str,
+        queue: MessageQueue,
+        body: bytes,
+        properties: dict[str, str],
+        *,
+        producer_group: str,
+        born_timestamp_ms: int,
+        sys_flag: int = 0,
+        flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> None:
+        """Put a message into the queue at this broker, as a tool does. RequestRefused."""
+        header = SendMessageRequestHeader(
+            producer_group=producer_group,
+            topic=queue.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=1,
+            queue_id=queue.queue_id,
+            sys_flag=sys_flag,
+            born_timestamp_ms=born_timestamp_ms,
+            flag=flag,
+            properties=encode_properties(properties),
+            reconsume_times=reconsume_times,
+            broker_name=queue.broker_name,
+        )
+        await self.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
 
     async def ask_namesrv(
         self, code: RequestCode, fields: dict[str, str], body: bytes = b""

@@ -15,9 +15,8 @@ from engine.admin.api.requests import AdminRequests
 from engine.admin.api.topics import TopicAdmin
 from engine.foundation.limits import TIMERS_READ_MAX
 from engine.protocol.codes import RequestCode
-from engine.protocol.headers import SendMessageRequestHeader
 from engine.protocol.message import MessageExt, MessageQueue
-from engine.protocol.names import AUTO_CREATE_TOPIC, TIMER_TOPIC
+from engine.protocol.names import TIMER_TOPIC
 from engine.protocol.properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_QUEUE_ID,
@@ -32,7 +31,6 @@ from engine.protocol.properties import (
     PROPERTY_TIMER_ROLL_TIMES,
     PROPERTY_UNIQ_KEY,
     TIMERS,
-    encode_properties,
 )
 from engine.protocol.timer_files import CheckPoint
 from engine.protocol.timers import (
@@ -111,7 +109,14 @@ class TimerAdmin:
             PROPERTY_PRODUCER_GROUP: PRODUCER_GROUP,
         }
         queue = MessageQueue(timer.topic, broker_name, timer.queue_id)
-        await self._send(address, queue, b"0", properties)
+        await self._requests.send(
+            address,
+            queue,
+            b"0",
+            properties,
+            producer_group=PRODUCER_GROUP,
+            born_timestamp_ms=self._requests.clock.now_ms(),
+        )
 
     async def has_appeared(self, timer: PendingTimer) -> bool:
         """Was it delivered by any broker of its topic?"""
@@ -125,32 +130,14 @@ class TimerAdmin:
         kept = {name: v for name, v in record.properties.items() if name not in NOT_SENT}
         due = {PROPERTY_TIMER_DELIVER_MS: str(due_ms_of(record.properties))}
         address = await self._requests.routes.find_master(queue)
-        await self._send(address, queue, record.body, kept | due, of=record)
-
-    async def _send(
-        self,
-        address: str,
-        queue: MessageQueue,
-        body: bytes,
-        properties: dict[str, str],
-        *,
-        of: MessageExt | None = None,
-    ) -> None:
-        header = SendMessageRequestHeader(
+        await self._requests.send(
+            address,
+            queue,
+            record.body,
+            kept | due,
             producer_group=PRODUCER_GROUP,
-            topic=queue.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=1,
-            queue_id=queue.queue_id,
-            sys_flag=0 if of is None else of.sys_flag,
-            born_timestamp_ms=(
-                self._requests.connection.runtime.clock.now_ms()
-                if of is None
-                else of.born_timestamp_ms
-            ),
-            flag=0 if of is None else of.flag,
-            properties=encode_properties(properties),
-            reconsume_times=0 if of is None else of.reconsume_times,
-            broker_name=queue.broker_name,
+            born_timestamp_ms=record.born_timestamp_ms,
+            sys_flag=record.sys_flag,
+            flag=record.flag,
+            reconsume_times=record.reconsume_times,
         )
-        await self._requests.ask(address, RequestCode.SEND_MESSAGE_V2, header.encode_v2(), body)
