@@ -82,7 +82,7 @@ kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush m
 kill-scheduler: setup  ## kill -9 of centres and executors, KILLS=102 times on each database.
 	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py
 
-kill-alerts: setup  ## kill -9 of `tidemark alerts run`, KILLS=102 times: what it told.
+kill-alerts: setup  ## kill -9 of `tidemark alerts run`, KILLS=102 times: what it notified.
 	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/alerting/test_alerts_run_over_kills.py
 
 fuzz: setup  ## Hostile bytes for every decoder, coverage-guided, SECONDS=60 shared by the targets.

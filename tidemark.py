@@ -48,7 +48,7 @@ COMMANDS = {
     "evaluate": Mount("pipelines.commands", "Run cases of another tool's rules, and compare."),
     "backtest": Mount("pipelines.backtest.commands", "Try rules on the past, side by side."),
     "alerts": Mount(
-        "pipelines.alerting.commands", "Watch gold and tell people; ask of alerts; check rules."
+        "pipelines.alerting.commands", "Watch gold and notify people; ask of alerts; check rules."
     ),
     "executor": Mount(
         "pipelines.scheduler.executor.commands", "Run the jobs of a module when a centre asks."

@@ -43,7 +43,7 @@ from pipelines.marts.risks.restarts import CUTS, restarts
 from pipelines.marts.risks.samples import SAMPLES, newest_samples, samples_of
 from pipelines.marts.risks.sightings import delivered_once_more, falls, redelivered
 from pipelines.marts.risks.windows import WINDOWS, Revision, folded
-from pipelines.sentences.duplicates import OBSERVED, OF_ONE_MESSAGE, evidence, tells_redeliveries
+from pipelines.sentences.duplicates import OBSERVED, OF_ONE_MESSAGE, counts_redeliveries, evidence
 from pipelines.staging.facts import is_one_of
 
 DUPLICATE_RISK_WINDOWS: Final = GoldTable(
@@ -182,7 +182,7 @@ def duplicate_risk_windows(given: Given) -> Made:
 def _row(revision: Revision) -> dict[str, Any]:
     """A revision under the table's names."""
     is_closed = revision["state"] == "CLOSED"
-    is_exact = tells_redeliveries(revision)
+    is_exact = counts_redeliveries(revision)
     return {
         **revision,
         "window_id": _window_id(revision),
@@ -222,7 +222,7 @@ def _outcome(revision: Revision) -> str:
     if revision["redelivered"] > 0:
         return "CONFIRMED"
     is_over = revision["state"] == "CLOSED" and revision["told_by"] != "TAKEN_OVER"
-    return "PASSED" if is_over and tells_redeliveries(revision) else "POSSIBLE"
+    return "PASSED" if is_over and counts_redeliveries(revision) else "POSSIBLE"
 
 
 MART: Final = mart(

@@ -157,7 +157,7 @@ def _seen(row: Revision) -> str:
     count = row["redelivered"]
     if count <= 0 or row["basis"] in OF_ONE_MESSAGE:
         return ""
-    least = "" if tells_redeliveries(row) else "at least "
+    least = "" if counts_redeliveries(row) else "at least "
     return (
         f"{least}{plural(count, REPEATED)} of [{row['redelivered_from']}, {row['redelivered_to']}) "
         f"went to {named(row['next_client_id'])}"
@@ -191,12 +191,12 @@ def _ended(row: Revision) -> str:
         return ENDS[row["told_by"]]
     if row["state"] != "CLOSED" or row["redelivered"]:
         return ""
-    if tells_redeliveries(row):
+    if counts_redeliveries(row):
         return "nothing came again"
     return "whether anything came again is unknown: an observer sees only what members hold"
 
 
-def tells_redeliveries(row: Revision) -> bool:
+def counts_redeliveries(row: Revision) -> bool:
     """Is it known how many messages came again? Of one message it is. Else its emitter is a
     broker, `cluster/broker/NUMBER`: an observer's ends in a name, and what a pull brought again
     cannot be asked for.
@@ -239,7 +239,7 @@ class CameAgain:
 def came_again(windows: Iterable[Mapping[str, Any]], *, is_observed: bool = False) -> CameAgain:
     """The sum over rows of duplicate_risk_windows.
 
-    is_observed: something that they are about is watched from outside, whether any window tells so
+    is_observed: something that they are about is watched from outside, whether any window says so
     or not; that none opened does not mean that nothing came again.
     """
     reason = OBSERVED if is_observed else None

@@ -63,9 +63,9 @@ def of_rebalances(asked: Question, rows: pl.DataFrame) -> str:
     if rows.is_empty():
         return f"No change of members{asked.words}{range_of(asked)}."
     kinds = rows["kind"].value_counts(sort=True).iter_rows()
-    told = ", ".join(_changes(kind, number) for kind, number in kinds)
+    changes = ", ".join(_changes(kind, number) for kind, number in kinds)
     known = f"{is_or_are(rows.height)} known"
-    return f"{plural(rows.height, 'change')} of members{asked.words} {known}: {told}."
+    return f"{plural(rows.height, 'change')} of members{asked.words} {known}: {changes}."
 
 
 def _changes(kind: str, number: int) -> str:
@@ -113,10 +113,10 @@ def of_passed_over(asked: Question, rows: pl.DataFrame, *, lives: pl.DataFrame) 
     those whose new life it was seen in."""
     if asked.group is not None:
         lives = lives.join(rows, on=["cluster", "topic"], how="semi")
-    told = new_lives(lives.iter_rows(named=True), rows.iter_rows(named=True))
-    if not told:
+    found = new_lives(lives.iter_rows(named=True), rows.iter_rows(named=True))
+    if not found:
         return f"No topic{asked.words} that was made again{range_of(asked)}."
-    return _newest_first([one.text for one in told])
+    return _newest_first([one.text for one in found])
 
 
 def of_checks(rows: pl.DataFrame, *, by_then: bool = False) -> str:

@@ -20,7 +20,7 @@ CLIENT_MAX: Final = 60
 NAMED_MAX: Final = 3
 """Names in a sentence; further ones are counted."""
 _NANOSECONDS: Final = re.compile(r"#\d{9,}$")
-"""RocketMQ's clients end their id with a moment that tells nobody anything."""
+"""RocketMQ's clients end their id with a moment that means nothing to a reader."""
 
 
 def queue_of(topic: str, queue_id: int, broker: str | None = None) -> str:
@@ -30,7 +30,7 @@ def queue_of(topic: str, queue_id: int, broker: str | None = None) -> str:
 
 
 def client(client_id: str | None) -> str:
-    """A client by what tells it apart; `an unknown client`."""
+    """A client by the part of its id that names it; `an unknown client`."""
     if client_id is None:
         return "an unknown client"
     short = _NANOSECONDS.sub("", client_id)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from pipelines.sentences.figures import clock, messages, moment, queue_of, whole
 
 SAME_ORDER: Final = timedelta(minutes=1)
-"""Brokers that are told to make a topic do so within this time."""
+"""Brokers that get one order to make a topic do so within this time."""
 Row = Mapping[str, Any]
 
 
@@ -25,7 +25,7 @@ class NewLife:
     """A topic that was made again."""
 
     at: datetime
-    """When the newest of what is told of it was known."""
+    """When the newest fact about it was known."""
     made_at: datetime
     cluster: str
     topic: str
@@ -53,11 +53,11 @@ class NewLife:
 
 def new_lives(lives: Iterable[Row], passed: Iterable[Row]) -> list[NewLife]:
     """Of each topic and new life one, oldest first."""
-    told = [(row["observed_at"], row) for row in lives]
-    told += [(row["made_again_at"], row) for row in passed]
+    rows = [(row["observed_at"], row) for row in lives]
+    rows += [(row["made_again_at"], row) for row in passed]
     found: list[NewLife] = []
     newest: dict[tuple[str, str], NewLife] = {}
-    for made_at, row in sorted(told, key=lambda one: (one[0], one[1]["observed_at"])):
+    for made_at, row in sorted(rows, key=lambda one: (one[0], one[1]["observed_at"])):
         key = row["cluster"], row["topic"]
         life = newest.get(key)
         if life is None or made_at - life.made_at > SAME_ORDER:
