@@ -37,7 +37,7 @@ def rule(**keys: Any) -> Rule:
     return checked.rules[0]
 
 
-def rows(table: str, *told: Mapping[str, Any]) -> pl.DataFrame:
+def rows(table: str, *given: Mapping[str, Any]) -> pl.DataFrame:
     """Rows of a table: what they do not tell is usual, or null."""
     schema = watched()[table].none().schema
     usual = {
@@ -55,7 +55,7 @@ def rows(table: str, *told: Mapping[str, Any]) -> pl.DataFrame:
     filled = [
         {name: one.get(name, usual.get(name)) for name in schema}
         | ({"window_id": one.get("window_id", str(at))} if "window_id" in schema else {})
-        for at, one in enumerate(told)
+        for at, one in enumerate(given)
     ]
     return pl.DataFrame(filled, schema=schema)
 
@@ -83,9 +83,9 @@ class Story:
         self.data_us += round(after_s * SECOND_US)
         self.now_us += round((after_s if process_s is None else process_s) * SECOND_US)
         tables = {} if frame is None else {self.rule.tables[0]: frame}
-        return self.told(Looked(self.data_us, tables, **found))
+        return self.after(Looked(self.data_us, tables, **found))
 
-    def told(self, looked: Looked) -> Story:
+    def after(self, looked: Looked) -> Story:
         """The same for a look that is at hand."""
         self.steady = self.steady.advanced(looked.data_us, self.now_us)
         outcome = self.outcome(looked)
@@ -115,15 +115,19 @@ class Story:
         return [change.kind.value for change in self.changes]
 
 
-def behind(seconds: float | None, *, group: str = "orders", **told: Any) -> dict[str, Any]:
+def behind(seconds: float | None, *, group: str = "orders", **fields: Any) -> dict[str, Any]:
     """The state of a group that is so far behind."""
     lag = None if seconds is None else round(seconds * 1000)
-    return {"group": group, "time_lag_ms": lag, **told}
+    return {"group": group, "time_lag_ms": lag, **fields}
 
 
 def looked_at(at_us: int, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> Looked:
     """A look at tables of which these rows count."""
-    return Looked(at_us, {name: rows(name, *told) for name, told in tables.items()}, trust=Trust())
+    return Looked(
+        at_us,
+        {name: rows(name, *rows_of_table) for name, rows_of_table in tables.items()},
+        trust=Trust(),
+    )
 
 
 def moment(seconds: float) -> datetime:

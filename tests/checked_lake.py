@@ -100,10 +100,10 @@ class CheckedLake:
         """One more fact, now; returns its seq."""
         self.seq += 1
         common = {"cluster": CLUSTER, "broker": BROKER, "emitter": EMITTER, "broker_epoch": 1}
-        told = {**_filled(BRONZE[table].columns), **common, **values}
+        fields = {**_filled(BRONZE[table].columns), **common, **values}
         at = values.get("event_time", self.next)
-        told |= {"seq": values.get("seq", self.seq), "event_time": at, "event_date": at.date()}
-        self._facts.setdefault(table, []).append(told)
+        fields |= {"seq": values.get("seq", self.seq), "event_time": at, "event_date": at.date()}
+        self._facts.setdefault(table, []).append(fields)
         return self.seq
 
     def answer(self, table: str, **values: Any) -> None:

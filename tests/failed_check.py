@@ -42,5 +42,5 @@ def fail(
     }
     row = {"expectation": "facts_gapless", "table": table, "row_key": "k", "detail": "missing=4"}
     append_rows(lake.gold("dq_results"), DQ_RESULTS.columns, [{**at, **result}], "observed_date")
-    told = [{**at, **row, **changes, **one} for one in failures]
-    append_rows(lake.gold("dq_failures"), DQ_FAILURES.columns, told, "observed_date")
+    rows = [{**at, **row, **changes, **one} for one in failures]
+    append_rows(lake.gold("dq_failures"), DQ_FAILURES.columns, rows, "observed_date")

@@ -28,7 +28,7 @@ from tests.lake_lag import (
     SLOW_TO,
     TAKEN_OVER,
     Queue,
-    tell_lag,
+    write_lag,
 )
 from tests.lake_story import BACK, END, RESTART, START, Cast, Story, at, write_story
 
@@ -39,13 +39,13 @@ def write_gold_lake(root: Path, *, cast: Cast | None = None, seed: int = 7) -> L
     """Tell the story and write it below `root`; the same seed gives the same rows, and a copy of
     what was written once is had for a hundredth of the price: to its ids it is the same lake.
     """
-    told = _told_once(cast or Cast(), seed)
-    shutil.copytree(told, root, dirs_exist_ok=True)
+    story = _written_once(cast or Cast(), seed)
+    shutil.copytree(story, root, dirs_exist_ok=True)
     return Lake.at(str(root))
 
 
 @functools.cache
-def _told_once(cast: Cast, seed: int) -> Path:
+def _written_once(cast: Cast, seed: int) -> Path:
     """Where a story was written, to be copied; gone at the end of the process."""
     folder = Path(tempfile.mkdtemp(prefix="tidemark-gold-lake-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -55,7 +55,7 @@ def _told_once(cast: Cast, seed: int) -> Path:
 
 def _write(root: Path, cast: Cast, seed: int) -> Lake:
     story = Story(cast)
-    queues = tell_lag(story, seed)
+    queues = write_lag(story, seed)
     _members(story)
     _stalls(story)
     _duplicates(story, queues)
@@ -80,16 +80,16 @@ def _members(story: Story) -> None:
         (BACK + 3, cast.ledger, "ledger-1@10.0.0.21", "JOINED", 0, 1, "after broker restart"),
     ]
     for number, (t, group, client, kind, before, after, reason) in enumerate(events, start=1):
-        told = {
+        fields = {
             "group": group,
             "client_id": client,
             "kind": kind,
             "generation": number,
             "reason": reason,
         }
-        fact = story.fact(t, "rebalance_events", inferred=False, **told)
+        fact = story.fact(t, "rebalance_events", inferred=False, **fields)
         counts = {"members_before": before, "members_after": after}
-        story.answer("rebalances", t, fact, **told, **counts)
+        story.answer("rebalances", t, fact, **fields, **counts)
     for queue_id, owner, span, ended_by in (
         (0, "ledger-1@10.0.0.21", (2.0, None), None),
         (1, "ledger-1@10.0.0.21", (2.0, None), None),

@@ -23,7 +23,7 @@ FROZEN = 510
 PULL_WINDOW = 1000
 
 
-def tell_lag(story: Story, seed: int) -> list[Queue]:
+def write_lag(story: Story, seed: int) -> list[Queue]:
     """Watermarks, commits, lag and group states of every queue; returns the queues."""
     queues = list(_queues(story.cast, random.Random(seed)))
     for queue in queues:

@@ -92,12 +92,12 @@ class Month:
     incidents: list[Incident] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        tell: dict[str, Callable[[Habit], None]] = {
+        habits: dict[str, Callable[[Habit], None]] = {
             "steady": self._steady, "batch": self._batch, "deploys": self._deploys,
             "bursty": self._bursty, "flapping": self._flapping, "drain": self._drain,
             "dead": self._dead, "frozen": self._frozen, SILENT: self._silent, POP: self._pop,
         }  # fmt: skip
-        for group, befall in tell.items():
+        for group, befall in habits.items():
             if self.only and group not in self.only:
                 continue
             for queue_id in range(2 if group in ("frozen", SILENT) else 1):
@@ -238,11 +238,11 @@ class Month:
 
     def write(self, lake: Lake) -> int:
         """Tell it as bronze, a day at a time; how many rows there are."""
-        told = [marks_of(habit) for habit in self.habits]
+        marks = [marks_of(habit) for habit in self.habits]
         pops = [(one, self.handing_of(one)) for one in self.habits if one.group == POP]
         silent = [one for one in self.habits if one.group == SILENT]
         counts = {
-            "group_watermarks": len(told),
+            "group_watermarks": len(marks),
             "pop_watermarks": len(pops),
             "client_windows": len(silent),
         }
@@ -250,11 +250,11 @@ class Month:
         for day in range(self.days):
             minutes = np.arange(day * DAY, (day + 1) * DAY)
             places = _Places(minutes, seq, each)
-            _append(lake, "group_watermarks", _rows(self.habits, told, places))
+            _append(lake, "group_watermarks", _rows(self.habits, marks, places))
             if pops:
-                _append(lake, "pop_watermarks", _handed_out(pops, places, len(told)))
+                _append(lake, "pop_watermarks", _handed_out(pops, places, len(marks)))
             if silent:
-                _append(lake, "client_windows", _answers(silent, places, len(told) + len(pops)))
+                _append(lake, "client_windows", _answers(silent, places, len(marks) + len(pops)))
             _append(lake, "shipments", _shipments(places, counts))
             seq += len(minutes) * each
         return seq
@@ -372,7 +372,7 @@ def _answers(habits: list[Habit], places: _Places, first: int) -> pa.Table:
     return _table("client_windows", values, count)
 
 
-def _rows(habits: list[Habit], told: list[Marks], places: _Places) -> pa.Table:
+def _rows(habits: list[Habit], reported: list[Marks], places: _Places) -> pa.Table:
     """A day of all queues, minute after minute."""
     minutes, keys = places.minutes, len(habits)
     count = len(minutes) * keys
@@ -381,7 +381,7 @@ def _rows(habits: list[Habit], told: list[Marks], places: _Places) -> pa.Table:
         return np.stack(columns, axis=1).ravel()
 
     def of_each(name: str) -> Any:
-        return woven([getattr(marks, name)[minutes] for marks in told])
+        return woven([getattr(marks, name)[minutes] for marks in reported])
 
     moments = np.repeat(BEGIN_US + minutes * MINUTE_US, keys)
     end, committed = of_each("end"), of_each("committed")

@@ -26,13 +26,13 @@ def to_executor() -> tuple[Recorded, ...]:
     """What the admin asked, in order."""
     return tuple(
         Recorded(
-            told["path"],
-            told["token"],
-            None if told["request"] is None else told["request"].encode(),
-            told["response"]["body"].encode(),
+            exchange["path"],
+            exchange["token"],
+            None if exchange["request"] is None else exchange["request"].encode(),
+            exchange["response"]["body"].encode(),
         )
-        for told in _exchanges()
-        if told["dir"] == "admin->executor"
+        for exchange in _exchanges()
+        if exchange["dir"] == "admin->executor"
     )
 
 
@@ -40,9 +40,14 @@ def to_executor() -> tuple[Recorded, ...]:
 def to_admin() -> tuple[Recorded, ...]:
     """What the executor told, in order."""
     return tuple(
-        Recorded(told["path"], told["headers"]["XXL-JOB-ACCESS-TOKEN"], told["body"].encode(), None)
-        for told in _exchanges()
-        if told["dir"] == "executor->admin"
+        Recorded(
+            exchange["path"],
+            exchange["headers"]["XXL-JOB-ACCESS-TOKEN"],
+            exchange["body"].encode(),
+            None,
+        )
+        for exchange in _exchanges()
+        if exchange["dir"] == "executor->admin"
     )
 
 

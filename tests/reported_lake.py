@@ -101,11 +101,11 @@ def write_reports(
 
     def add(
         window: Window, numbers: Numbers, number: int = 1, *, before: Numbers | None = None,
-        cycle: int = 7, **told: object,
+        cycle: int = 7, **given: object,
     ) -> ReportRun:  # fmt: skip
         numbers = replace(numbers, cycle=cycle)
         run = run_of(window, numbers, number, before=before)
-        run = replace(run, **told)  # type: ignore[arg-type]
+        run = replace(run, **given)  # type: ignore[arg-type]
         shelf.add(run, files_of(root / "made", numbers, run, pages=pages, paper=paper))
         return run
 
@@ -171,8 +171,8 @@ def files_of(
         page.others(numbers, pages=pages),
         page.origin(numbers),
     ]  # fmt: skip
-    told = document(f"Lag report: {numbers.title}", pieces)
-    (place / PAGE_FILE).write_text(told, encoding="utf-8", errors="replace")
+    html = document(f"Lag report: {numbers.title}", pieces)
+    (place / PAGE_FILE).write_text(html, encoding="utf-8", errors="replace")
     (place / NUMBERS_FILE).write_bytes(as_json(numbers))
     (place / NOTEBOOK_FILE).write_text(json.dumps({"cells": [], "nbformat": 4}))
     if not run.no_paper:

@@ -313,9 +313,9 @@ def of_lives() -> Iterator[tuple[str, str]]:
     yield "a topic and its groups", life.text
     for count, unread in ((1, 1), (20, 20), (20, 15), (20, 0)):
         row = {**PLACE, "from_offset": 10, "to_offset": 10 + count, "messages": count}
-        told = {**row, "observed_at": AT, "error_messages": count - unread}
-        yield "deleted unread, a group's", lost_unread("shipping", [told])
-    yield "deleted unread, in many ranges", lost_unread("shipping", [told] * 5)
+        fields = {**row, "observed_at": AT, "error_messages": count - unread}
+        yield "deleted unread, a group's", lost_unread("shipping", [fields])
+    yield "deleted unread, in many ranges", lost_unread("shipping", [fields] * 5)
     ids = {"message_id_before": "7F00A1", "message_id": "7F00B2"}
     lost = {**PLACE, **ids, "client_id": CLIENT, "offset": 41, "queue_end": 40}
     for outcome in ("LOST", "SENT_AGAIN"):

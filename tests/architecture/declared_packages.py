@@ -32,8 +32,8 @@ NOT_IMPORTED = {
 def declared() -> set[str]:
     """Names of the packages that the project declares, extras included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    told = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
-    return {_name(re.split(r"[\[<>=;! ]", one, maxsplit=1)[0]) for one in told}
+    lines = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    return {_name(re.split(r"[\[<>=;! ]", one, maxsplit=1)[0]) for one in lines}
 
 
 def imported() -> dict[str, str]:

@@ -64,11 +64,11 @@ def _faults_of_command(words: str) -> Iterator[str]:
 
 def of_rules() -> list[tuple[str, str]]:
     """Rule and text of all that is shipped."""
-    told = []
+    found = []
     for file in shipped_files():
         for rule in tomllib.loads(file.read_text())["rule"]:
-            told += [(rule["name"], text) for text in rule["annotations"].values()]
-    return told
+            found += [(rule["name"], text) for text in rule["annotations"].values()]
+    return found
 
 
 def test_what_a_rule_sends_people_to_is_there() -> None:

@@ -33,7 +33,7 @@ def an_alert(rule: str, state: State = State.FIRING, **changed: Any) -> Alert:
     labels = changed.pop(
         "labels", {"cluster": "demo", "group": "shipping", "topic": "orders", "queue_id": "2"}
     )
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "fingerprint": fingerprint_of(rule, labels),
         "rule": rule,
         "severity": "critical",
@@ -53,8 +53,8 @@ def an_alert(rule: str, state: State = State.FIRING, **changed: Any) -> Alert:
         "last_true_us": END_US,
     }
     if state is State.PENDING:
-        told["fired_at_us"] = None
-    return Alert(**told | changed)
+        fields["fired_at_us"] = None
+    return Alert(**fields | changed)
 
 
 def of_the_story(cluster: str = "demo") -> list[Alert]:
@@ -104,8 +104,8 @@ def of_the_story(cluster: str = "demo") -> list[Alert]:
     ]
 
 
-def tell(
-    database: Database, lake: str, told: Iterable[Alert], *, at: datetime = END, cycle: int = 7
+def store_alerts(
+    database: Database, lake: str, alerts: Iterable[Alert], *, at: datetime = END, cycle: int = 7
 ) -> leads.Lead:
     """Store alerts as the leader would, a second after the end of data."""
     at_us = micros(at) + SECOND_US
@@ -119,7 +119,7 @@ def tell(
             "DeadLetters", at_us, micros(at), "EVAL_ERROR", None, "no column lag", failed_us
         ),
     )
-    step = steps.Step(list(told), cursor=steps.Cursor("run", cycle, clock), judged=judged)
+    step = steps.Step(list(alerts), cursor=steps.Cursor("run", cycle, clock), judged=judged)
     steps.take(database, lake, step, lead=lead, now_us=at_us)
     return lead
 

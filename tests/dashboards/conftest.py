@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
-from tests.dashboards import jobs_shown as told
+from tests.dashboards import jobs_shown
 from tests.dashboards.house import House
 from tests.dashboards.served import Windows, serving
 from tests.gold_lake import END, Cast, write_gold_lake
@@ -84,8 +84,8 @@ def windows(browser: Browser) -> Windows:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    database = told.a_database(tmp_path)
-    yield House(database, told.address_of(tmp_path), told.tell(database))
+    database = jobs_shown.a_database(tmp_path)
+    yield House(database, jobs_shown.address_of(tmp_path), jobs_shown.store_jobs(database))
     database.close()
 
 
@@ -97,5 +97,5 @@ def any_house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]
         return
     with postgresql_address() as address:
         database = Database.at(address)
-        yield House(database, address, told.tell(database))
+        yield House(database, address, jobs_shown.store_jobs(database))
         database.close()

@@ -17,7 +17,7 @@ from pipelines.database.database import Database
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.store import sessions, tables
 from pipelines.scheduler.store.audit import audit_of
-from tests.dashboards import jobs_shown as told
+from tests.dashboards import jobs_shown
 from tests.gold_lake import END
 
 OURS = {
@@ -99,24 +99,24 @@ class Reader:
         states = {"url.pathname": path, "run-log-page.data": None}
         return (await self.ask(LOG, inputs, states))["run-log-page"]["data"]
 
-    async def step(self, step: str, action: str, subject: int, **told: Any) -> Any:
+    async def step(self, step: str, action: str, subject: int, **fields: Any) -> Any:
         """A step of a change, with the version and the key of a preview."""
-        path = told.pop("path", f"/jobs/{subject}" if subject else "/jobs")
+        path = fields.pop("path", f"/jobs/{subject}" if subject else "/jobs")
         asked = {
             "step": step,
             "action": action,
             "subject": subject,
-            "values": told.pop("values", {}),
-            "version": told.pop("version", ""),
-            "key": told.pop("key", "a key"),
+            "values": fields.pop("values", {}),
+            "version": fields.pop("version", ""),
+            "key": fields.pop("key", "a key"),
             "path": path,
             "search": "",
         }
-        return await self.panel(path, "", asked | told)
+        return await self.panel(path, "", asked | fields)
 
-    async def preview(self, action: str, subject: int, **told: Any) -> tuple[Any, dict[str, str]]:
+    async def preview(self, action: str, subject: int, **fields: Any) -> tuple[Any, dict[str, str]]:
         """The preview, and what has to be sent with it to have it done."""
-        panel = await self.step("preview", action, subject, **told)
+        panel = await self.step("preview", action, subject, **fields)
         props = panel["props"]
         return panel, {"version": props["data-version"], "key": props["data-key"]}
 
@@ -135,13 +135,13 @@ async def reading(
     lake: Lake, house: House, name: str = "", *, is_local: bool = True
 ) -> AsyncIterator[Reader]:
     """Somebody who has signed in by this name; by none: who has not."""
-    visitors = told.visitors_of(house.address, is_local=is_local)
+    visitors = jobs_shown.visitors_of(house.address, is_local=is_local)
     application: Any = build(lake, clock=lambda: END, visitors=visitors, executor_token="x" * 16)
     transport = httpx.ASGITransport(app=application)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
         if name:
             kept = sessions.kept_password(house.database, name)
-            token = sessions.begin_session(house.database, name, kept, now_ms=told.NOW_MS)
+            token = sessions.begin_session(house.database, name, kept, now_ms=jobs_shown.NOW_MS)
             assert token is not None
             web.cookies.set(COOKIE, token)
         yield Reader(web)

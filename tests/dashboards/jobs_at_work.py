@@ -36,10 +36,10 @@ def write_jobs(folder: Path) -> Database:
     """Our own jobs, none of them started, and the three people."""
     database = Database.at(address_in(folder))
     change = Change("root", machine_ms())
-    desk = JobService(database, Actor("root", is_admin=True), machine_ms)
-    install(desk, is_started=False)
-    other = desk.add_group("other")
-    own = next(one.group_id for one in desk.groups() if one.app_name == APP)
+    service = JobService(database, Actor("root", is_admin=True), machine_ms)
+    install(service, is_started=False)
+    other = service.add_group("other")
+    own = next(one.group_id for one in service.groups() if one.app_name == APP)
     people.add_user(database, "ann", change, is_admin=True, password=PASSWORD)
     people.add_user(database, "bob", change, group_ids=[other], password=PASSWORD)
     people.add_user(database, "cy", change, group_ids=[own], password=PASSWORD)
@@ -56,11 +56,13 @@ def at_work(database: Database, home: Path, module: str) -> Iterator[None]:
 
     async def both() -> None:
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[str] = loop.create_future()
+        address: asyncio.Future[str] = loop.create_future()
         centre = asyncio.create_task(
-            serve_centre(database, host="127.0.0.1", port=0, token=TOKEN, on_ready=told.set_result)
+            serve_centre(
+                database, host="127.0.0.1", port=0, token=TOKEN, on_ready=address.set_result
+            )
         )
-        at = await told
+        at = await address
         end, began = asyncio.Event(), loop.create_future()
         settings = Settings(
             admins=(f"{at}xxl-job-admin",), app=APP, module=module, home=home, port=0, token=TOKEN

@@ -80,7 +80,7 @@ def a_run(
     new = planned_row(job_id, cause or f"plan:{planned_ms}", now_ms=planned_ms, retries_left=0)
     was_sent = state not in {RunState.PLANNED, RunState.CLAIMED, RunState.CANCELLED}
     is_over = state in {RunState.DONE, RunState.FAILED, RunState.LOST, RunState.REFUSED}
-    told = {
+    fields = {
         "state": state.value,
         "shard_index": shard[0],
         "shard_total": shard[1],
@@ -94,12 +94,12 @@ def a_run(
     with database.writing() as connection:
         return int(
             connection.execute(
-                sa.insert(runs).values(new | told).returning(runs.c.log_id)
+                sa.insert(runs).values(new | fields).returning(runs.c.log_id)
             ).scalar_one()
         )
 
 
-def tell(database: Database) -> dict[str, int]:
+def store_jobs(database: Database) -> dict[str, int]:
     """A small house: two groups, jobs of each kind, runs in each state. Numbers by name."""
     reports = groups.add_group(database, "lag-reports", by(), title="Lag reports")
     media = groups.add_group(
@@ -111,8 +111,8 @@ def tell(database: Database) -> dict[str, int]:
         )
     add_people(database, ann=reports)
 
-    def job(group_id: int, title: str, **told: object) -> int:
-        settings = JobSettings(**{"title": title, "handler": "lag", "author": "ann"} | told)
+    def job(group_id: int, title: str, **given: object) -> int:
+        settings = JobSettings(**{"title": title, "handler": "lag", "author": "ann"} | given)
         return jobs.add_job(database, group_id, settings, by("ann", NOW_MS - 10 * MINUTE_MS))
 
     found = {

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import expect
 
-from dashboards.models import alert_lines as told
+from dashboards.models import alert_lines
 from dashboards.page_context import PageContext
 from dashboards.pages import alerts, group, shell
 from dashboards.reads.lake_data import LakeData
@@ -43,7 +43,7 @@ from tests.dashboards.alerts_shown import (
     of_the_story,
     say,
     source_of,
-    tell,
+    store_alerts,
 )
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.gold_lake import END
@@ -57,13 +57,13 @@ def file(story: Lake, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database in which the alerts of the story are, told a second after the end of data."""
     file = tmp_path_factory.mktemp("alerts") / "tidemark.db"
     database = Database.at(f"sqlite:///{file}")
-    tell(database, story.root, of_the_story())
+    store_alerts(database, story.root, of_the_story())
     say(database, story.root, of_the_story()[0])
     database.close()
     return file
 
 
-def desk(lake: Lake, file: Path, *, after_s: float = 8) -> PageContext:
+def context_of(lake: Lake, file: Path, *, after_s: float = 8) -> PageContext:
     source = source_of(file, lake.root)
     return PageContext(LakeData(lake), lambda: later(after_s), alerts=source)
 
@@ -73,17 +73,17 @@ def shown(part: Any) -> str:
 
 
 def _props(one: Any) -> Any:
-    told = getattr(one, "to_plotly_json", None)
-    return told() if told is not None else str(one)
+    to_plain = getattr(one, "to_plotly_json", None)
+    return to_plain() if to_plain is not None else str(one)
 
 
-def seen(desk: PageContext, path: str = "/alerts", search: str = "") -> str:
-    return shown(alerts.content(desk, path, search))
+def seen(context: PageContext, path: str = "/alerts", search: str = "") -> str:
+    return shown(alerts.content(context, path, search))
 
 
 class TestOpenAlerts:
     def test_say_what_since_when_whose_and_what_to_do(self, story: Lake, file: Path) -> None:
-        page = seen(desk(story, file))
+        page = seen(context_of(story, file))
         for sentence in (
             *("orders 2 stands still, 867 messages wait", "7 commits in 30 s, offset unchanged"),
             *("payments", "12:11:00", "acked by ada: I look at it", "silenced by ada to 13:15:08"),
@@ -93,11 +93,11 @@ class TestOpenAlerts:
             assert sentence in page, sentence
 
     def test_lead_to_the_page_of_their_group_at_that_moment(self, story: Lake, file: Path) -> None:
-        page = seen(desk(story, file))
+        page = seen(context_of(story, file))
         assert "/group/shipping?from=2026-03-01T12%3A07%3A00Z&to=2026-03-01T12%3A17%3A00Z" in page
 
     def test_bring_the_commands_to_ack_and_to_silence_them(self, story: Lake, file: Path) -> None:
-        page = seen(desk(story, file))
+        page = seen(context_of(story, file))
         alert = of_the_story()[0]
         place = f"--lake {story.root} --database sqlite:///{file}"
         assert f"tidemark alerts ack {alert.fingerprint} {place}" in page
@@ -106,22 +106,24 @@ class TestOpenAlerts:
 
     def test_say_why_nobody_is_told_of_them(self, story: Lake, tmp_path: Path) -> None:
         muted = an_alert("LagGrows", muted="BrokerSilent fires <for> the same broker")
-        tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [muted])
-        page = seen(desk(story, tmp_path / "a.db"))
+        store_alerts(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [muted])
+        page = seen(context_of(story, tmp_path / "a.db"))
         assert "nobody is notified: BrokerSilent fires <for> the same broker" in page
 
     def test_may_be_searched_and_say_how_many_were_found(self, story: Lake, file: Path) -> None:
-        page = seen(desk(story, file), search="?q=QUEUEfro")
+        page = seen(context_of(story, file), search="?q=QUEUEfro")
         assert "1 of 4 alerts open" in page
         assert "LagGrows" not in page
-        assert "No open alert holds that." in seen(desk(story, file), search="?q=nothing+such")
+        assert "No open alert holds that." in seen(
+            context_of(story, file), search="?q=nothing+such"
+        )
 
     def test_of_a_cluster_are_its_own_and_those_of_the_lake(
         self, story: Lake, tmp_path: Path
     ) -> None:
         both = [*of_the_story("east"), *of_the_story("west")]
-        tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, set_of(both))
-        page = seen(desk(story, tmp_path / "a.db"), search="?cluster=east")
+        store_alerts(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, set_of(both))
+        page = seen(context_of(story, tmp_path / "a.db"), search="?cluster=east")
         assert "4 alerts open" in page
         assert "Watchdog" in page
         assert "west" not in page
@@ -132,32 +134,32 @@ class TestOpenAlerts:
         labels = {"group": HOSTILE, "topic": "a'b\"c"}
         bad = an_alert("Bad", labels=labels, annotations={"runbook_url": "javascript:alert(1)"})
         fine = an_alert("Fine", labels={"topic": "a'b\"c"})
-        tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [bad, fine])
-        page = seen(desk(story, tmp_path / "a.db"))
+        store_alerts(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [bad, fine])
+        page = seen(context_of(story, tmp_path / "a.db"))
         assert '"href": "javascript' not in page
         assert "\u202e" not in page
         assert "hold characters that cannot be typed" in page
         source = source_of(tmp_path / "a.db", story.root)
-        assert told.silence_command(bad, "lake", source) is None
-        typed = told.silence_command(fine, "lake", source)
+        assert alert_lines.silence_command(bad, "lake", source) is None
+        typed = alert_lines.silence_command(fine, "lake", source)
         assert typed is not None
         assert matcher_of('topic="a\'b\\"c"').matches(fine.labels)
         assert "'topic=\"a'\"'\"'b\\\"c\"'" in typed
 
 
-def set_of(told: list[Alert]) -> list[Alert]:
+def set_of(alerts: list[Alert]) -> list[Alert]:
     """The one about the lake itself is one."""
-    return list({one.fingerprint: one for one in told}.values())
+    return list({one.fingerprint: one for one in alerts}.values())
 
 
 class TestOtherParts:
     def test_history_has_what_was_over_in_the_range(self, story: Lake, file: Path) -> None:
-        page = seen(desk(story, file), "/alerts/history")
+        page = seen(context_of(story, file), "/alerts/history")
         for sentence in ("12:06:00", "12:09:00", "3 min", "14 messages may come a second time"):
             assert sentence in page, sentence
         assert "QueueFrozen" not in page
         before = "?from=2026-03-01T11:00:00Z&to=2026-03-01T12:00:00Z"
-        assert "DuplicatesThreaten" not in seen(desk(story, file), "/alerts/history", before)
+        assert "DuplicatesThreaten" not in seen(context_of(story, file), "/alerts/history", before)
 
     def test_history_has_what_the_lake_remembers_and_the_store_forgot(
         self, file: Path, tmp_path: Path
@@ -187,7 +189,7 @@ class TestOtherParts:
         assert (kept.fired_at_us, kept.resolved_at_us) == (alert.fired_at_us, alert.resolved_at_us)
         assert not past.within(END - timedelta(hours=1), END).alerts
         board = source_of(file, lake.root).look(NOW_US)
-        lane = told.lane_of(
+        lane = alert_lines.lane_of(
             replace(board, process=replace(board.process, life=Life.LATE)),
             *(found, "pay"),
             cluster="",
@@ -200,7 +202,7 @@ class TestOtherParts:
     def test_silences_say_whether_they_hold_and_when_they_come_back(
         self, story: Lake, file: Path
     ) -> None:
-        page = seen(desk(story, file), "/alerts/silences")
+        page = seen(context_of(story, file), "/alerts/silences")
         for sentence in (
             *("active", "between", "coming", "expired", "Sat, Sun at 22:00 Europe/Berlin, for 8 h"),
             f"tidemark alerts unsilence silence0 --lake {story.root}",
@@ -209,16 +211,16 @@ class TestOtherParts:
         assert "unsilence silence3" not in page
 
     def test_rules_say_which_cannot_be_judged_and_why(self, story: Lake, file: Path) -> None:
-        page = seen(desk(story, file), "/alerts/rules", "?q=DeadLetters")
+        page = seen(context_of(story, file), "/alerts/rules", "?q=DeadLetters")
         assert "withheld: rows_are_unique failed at 12:14:55 UTC" in page
         assert "a check of its data failed" in page
         assert "last judged at 12:15:01 UTC" in page
         assert "its evaluation fails: no column lag (judged last at 12:13:21)" in page
         assert "eval error" not in page
-        frozen = seen(desk(story, file), "/alerts/rules", "?q=QueueFrozen")
+        frozen = seen(context_of(story, file), "/alerts/rules", "?q=QueueFrozen")
         assert "no trouble reported" in frozen
         assert "3 rows" in frozen
-        never = seen(desk(story, file), "/alerts/rules", "?q=OrderlyQueueBlocked")
+        never = seen(context_of(story, file), "/alerts/rules", "?q=OrderlyQueueBlocked")
         assert "never: no process has judged it yet" in never
 
     def test_a_broken_file_of_rules_is_told(self, story: Lake, file: Path, tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ class TestWhoWatches:
     def test_where_no_process_has_ever_run_the_page_and_the_frame_say_so(
         self, story: Lake, nothing: Lake, file: Path
     ) -> None:
-        other = desk(nothing, file)
+        other = context_of(nothing, file)
         page = seen(other)
         assert "Nobody watches this lake" in page
         assert f"tidemark alerts run --lake {nothing.root}" in page
@@ -250,7 +252,7 @@ class TestWhoWatches:
     def test_while_it_is_at_work_the_frame_counts_what_fires_loudly(
         self, story: Lake, file: Path
     ) -> None:
-        found = firing(desk(story, file))
+        found = firing(context_of(story, file))
         assert found["said"] == "1"
         assert "of 1 alert nobody knows" in str(found["sentence"])
         assert found["level"] == "degraded"
@@ -258,7 +260,7 @@ class TestWhoWatches:
         assert "1 alert firing, and 1 of severity info" in str(found["sentence"])
 
     def test_of_a_process_that_died_nothing_is_believed(self, story: Lake, file: Path) -> None:
-        dead = desk(story, file, after_s=40)
+        dead = context_of(story, file, after_s=40)
         assert (firing(dead)["level"], firing(dead)["said"]) == ("unknown", "")
         page = seen(dead)
         assert "These alerts are old" in page
@@ -267,21 +269,21 @@ class TestWhoWatches:
 
     def test_one_that_judges_nothing_is_not_at_work(self, story: Lake, tmp_path: Path) -> None:
         database = Database.at(f"sqlite:///{tmp_path / 'a.db'}")
-        lead = tell(database, story.root, of_the_story())
+        lead = store_alerts(database, story.root, of_the_story())
         leads.renew(database, lead, now_us=NOW_US + 100_000_000)
-        found = firing(desk(story, tmp_path / "a.db", after_s=110))
+        found = firing(context_of(story, tmp_path / "a.db", after_s=110))
         assert found["level"] == "unknown"
         assert "is there and judges nothing; it last judged at 12:15:01" in str(found["sentence"])
 
     def test_one_that_was_stopped_is_told(self, story: Lake, tmp_path: Path) -> None:
         database = Database.at(f"sqlite:///{tmp_path / 'a.db'}")
-        leads.release(database, tell(database, story.root, of_the_story()))
-        assert "was stopped" in str(firing(desk(story, tmp_path / "a.db"))["sentence"])
+        leads.release(database, store_alerts(database, story.root, of_the_story()))
+        assert "was stopped" in str(firing(context_of(story, tmp_path / "a.db"))["sentence"])
 
     def test_a_database_that_cannot_be_read_is_told(self, story: Lake, tmp_path: Path) -> None:
         torn = tmp_path / "a.db"
         torn.write_bytes(b"this is no database" * 100)
-        assert "cannot be read" in str(firing(desk(story, torn))["sentence"])
+        assert "cannot be read" in str(firing(context_of(story, torn))["sentence"])
 
     def test_a_database_that_is_there_again_is_read_again(
         self, story: Lake, tmp_path: Path
@@ -291,7 +293,7 @@ class TestWhoWatches:
         board = AlertBoard(story.root, f"sqlite:///{torn}")
         assert "cannot be read" in board.look(NOW_US).process.sentence(NOW_US)
         torn.unlink()
-        tell(Database.at(f"sqlite:///{torn}"), story.root, of_the_story())
+        store_alerts(Database.at(f"sqlite:///{torn}"), story.root, of_the_story())
         assert not board.look(NOW_US + 1).alerts
         assert len(board.look(NOW_US + AWAY_US).alerts) == 5
 
@@ -323,8 +325,8 @@ def process_on(database: Database, lake: Lake) -> Alerting:
     )
 
 
-def firing(desk: PageContext) -> dict[str, Any]:
-    _, heard = shell.beat(desk, 0, None)
+def firing(context: PageContext) -> dict[str, Any]:
+    _, heard = shell.beat(context, 0, None)
     found: dict[str, Any] = heard["alerts"]
     return found
 
@@ -340,9 +342,9 @@ class TestManyAlerts:
             for number in range(10_000)
         ]
         database = Database.at(f"sqlite:///{tmp_path / 'a.db'}")
-        lead = tell(database, story.root, many)
-        many_desk = desk(story, tmp_path / "a.db")
-        page = seen(many_desk)
+        lead = store_alerts(database, story.root, many)
+        many_context = context_of(story, tmp_path / "a.db")
+        page = seen(many_context)
         assert "10,000 alerts open" in page
         assert "1 to 25 of 10,000" in page
         assert "and 8 rules more" in page
@@ -350,10 +352,10 @@ class TestManyAlerts:
         changed = [replace(many[7], figures={"lag_messages": 9})]
         steps.take(database, story.root, steps.Step(changed), lead=lead, now_us=NOW_US)
         found: list[str] = []
-        calls = calls_made(lambda: found.append(seen(many_desk, search="?q=group-7")))
+        calls = calls_made(lambda: found.append(seen(many_context, search="?q=group-7")))
         assert "1 to 25 of 1,111" in found[0]
         assert calls < 500_000, "measured: 343,000, 34 an alert"
-        assert "group-9999" in seen(many_desk, search="?q=group-9999&page=400")
+        assert "group-9999" in seen(many_context, search="?q=group-9999&page=400")
 
     def test_what_did_not_change_is_told_once(self, story: Lake, file: Path) -> None:
         board = AlertBoard(story.root, f"sqlite:///{file}")
@@ -365,7 +367,7 @@ class TestManyAlerts:
         address = f"sqlite:///{tmp_path / 'a.db'}"
         database, board = Database.at(address), AlertBoard(story.root, address)
         alert = of_the_story()[0]
-        tell(database, story.root, [alert])
+        store_alerts(database, story.root, [alert])
         first = board.look(NOW_US)
         say(database, story.root, alert)
         second = board.look(NOW_US)
@@ -382,34 +384,38 @@ class TestTheGroupsChart:
     def test_has_a_lane_of_its_alerts_from_firing_to_resolved(
         self, story: Lake, file: Path
     ) -> None:
-        chart = chart_of(desk(story, file), "ledger")
+        chart = chart_of(context_of(story, file), "ledger")
         assert list(chart.layout.yaxis.ticktext)[-1] == "alerts"
         (bar,) = bars_of(chart, "DuplicatesThreaten")
         assert bar.text == "DuplicatesThreaten (warning), payments 3"
         assert [str(moment)[11:19] for moment in bar.x[:2]] == ["12:06:00", "12:09:00"]
-        (fires,) = bars_of(chart_of(desk(story, file), "shipping"), "QueueFrozen")
+        (fires,) = bars_of(chart_of(context_of(story, file), "shipping"), "QueueFrozen")
         assert [str(moment)[11:19] for moment in fires.x[:2]] == ["12:12:00", "12:15:00"]
-        assert not bars_of(chart_of(desk(story, file), "billing"), "QueueFrozen")
+        assert not bars_of(chart_of(context_of(story, file), "billing"), "QueueFrozen")
 
     def test_has_no_lane_where_nobody_has_ever_watched(self, story: Lake) -> None:
         chart = chart_of(PageContext(LakeData(story), lambda: later(8)), "ledger")
         assert "alerts" not in chart.layout.yaxis.ticktext
 
     def test_is_hatched_where_nobody_knows(self, story: Lake, file: Path) -> None:
-        chart = chart_of(desk(story, file, after_s=1810), "shipping")
+        chart = chart_of(context_of(story, file, after_s=1810), "shipping")
         lane = [one for one in chart.data if one.hoverinfo == "skip" and one.yaxis == "y"]
         assert len(lane) == 2
 
     def test_leaves_out_alerts_of_an_equally_named_group(self, story: Lake, tmp_path: Path) -> None:
-        tell(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, of_the_story("other"))
+        store_alerts(
+            Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, of_the_story("other")
+        )
         source = source_of(tmp_path / "a.db", story.root)
-        lane = told.lane_of(source.look(NOW_US), Past(), "shipping", cluster="demo", now_us=NOW_US)
+        lane = alert_lines.lane_of(
+            source.look(NOW_US), Past(), "shipping", cluster="demo", now_us=NOW_US
+        )
         assert lane is not None
         assert lane.bars.is_empty()
 
 
-def chart_of(desk: PageContext, name: str) -> go.Figure:
-    return go.Figure(group.content(desk, name, "", "light")[3])
+def chart_of(context: PageContext, name: str) -> go.Figure:
+    return go.Figure(group.content(context, name, "", "light")[3])
 
 
 def bars_of(chart: go.Figure, rule: str) -> list[Any]:
@@ -434,7 +440,7 @@ def origin(
         an_alert("LagGrows", State.PENDING, severity="warning", labels={"group": f"g{number}"})
         for number in range(40)
     ]
-    tell(database, hostile_story.root, [bad, *many, *of_the_story()[1:]])
+    store_alerts(database, hostile_story.root, [bad, *many, *of_the_story()[1:]])
     say(database, hostile_story.root, bad)
     source = source_of(file, hostile_story.root)
     with serving(hostile_story, later(8), alerts=source) as address:

@@ -236,7 +236,7 @@ class TestBrokers:
         crashed = risks.filter(pl.col("cause") == "BROKER_CRASH")
         assert crashed.height > 1
 
-        def told(windows: pl.DataFrame) -> list[str]:
+        def is_shown(windows: pl.DataFrame) -> list[str]:
             changes = lag_overview.changes(
                 stalls=data.stalls(START, END).clear(),
                 risks=windows,
@@ -251,8 +251,8 @@ class TestBrokers:
             pl.lit(0, pl.Int64).alias("at_risk_messages"),
             pl.lit(0, pl.Int64).alias("redelivered_messages"),
         )
-        assert told(free) == ["broker"]
-        assert len(told(crashed)) > 1
+        assert is_shown(free) == ["broker"]
+        assert len(is_shown(crashed)) > 1
 
     @pytest.mark.parametrize(
         ("first_seen", "said"),
@@ -391,5 +391,5 @@ class TestBrokers:
         assert lag_overview.origin_text(gold) == "orders queue 1 offset 123311"
         assert lag_overview.origin_text(failed) == lag_overview.origin_text(gold)
         steps = TopicData(data).steps_of(gold["message_id"], START, END)
-        told = [step.text for step in message_path.flow_steps(steps)]
-        assert all("orders queue 1 offset 123311 on broker-a" in text for text in told)
+        steps_said = [step.text for step in message_path.flow_steps(steps)]
+        assert all("orders queue 1 offset 123311 on broker-a" in text for text in steps_said)

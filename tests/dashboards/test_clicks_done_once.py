@@ -20,7 +20,7 @@ from pipelines.database import operations
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store import jobs, people
-from tests.dashboards import jobs_shown as told
+from tests.dashboards import jobs_shown
 from tests.dashboards.house import House, reading, text
 
 
@@ -40,8 +40,8 @@ class Work:
 
 @pytest.fixture
 def click(tmp_path: Path) -> Iterator[Click]:
-    database = told.a_database(tmp_path)
-    yield Click(database, "a" * 64, "test", lambda: told.NOW_MS)
+    database = jobs_shown.a_database(tmp_path)
+    yield Click(database, "a" * 64, "test", lambda: jobs_shown.NOW_MS)
     database.close()
 
 
@@ -80,13 +80,13 @@ def test_a_click_that_is_under_way_is_not_done_beside_itself(click: Click) -> No
 
 def begin(click: Click) -> None:
     """As a process begins a click that dies before it is done, or just after."""
-    now_us = told.NOW_MS * 1000
+    now_us = jobs_shown.NOW_MS * 1000
     operations.begin(click.database, click.number, click.kind, now_us=now_us, expires_us=now_us + 1)
 
 
 def click_by(house: House, name: str, key: str) -> Click:
     visitor = Visitor(Standing.SIGNED_IN, Actor(name))
-    visitors = told.visitors_of(house.address)
+    visitors = jobs_shown.visitors_of(house.address)
     return click_of(visitors, house.database, visitor, key=key, kind="test")
 
 
@@ -98,7 +98,7 @@ async def test_a_change_of_a_user_whose_outcome_is_unknown_is_not_called_undone(
     async with reading(nothing, house, "root") as root:
         _, known = await root.preview("user-edit", 0, values=values)
         begin(click_by(house, "root", known["key"]))
-        people.edit_user(house.database, "ann", told.by(), is_admin=True)
+        people.edit_user(house.database, "ann", jobs_shown.by(), is_admin=True)
         before = house.rows()
         panel = text(await root.step("do", "user-edit", 0, values=values, **known))
     assert OUTCOME_UNKNOWN in panel
@@ -113,7 +113,7 @@ async def test_a_change_of_a_job_whose_outcome_is_unknown_is_not_called_undone(
     async with reading(nothing, house, "ann") as ann:
         _, known = await ann.preview("pause", job_id)
         begin(click_by(house, "ann", known["key"]))
-        jobs.pause_job(house.database, job_id, told.by())
+        jobs.pause_job(house.database, job_id, jobs_shown.by())
         before = house.rows()
         panel = text(await ann.step("do", "pause", job_id, **known))
     assert OUTCOME_UNKNOWN in panel

@@ -110,17 +110,17 @@ class TestLakeData:
         self, tmp_path: Path
     ) -> None:
         lake = write_gold_lake(tmp_path / "lake")
-        desk = PageContext(LakeData(lake), lambda: FRESH)
-        first = desk.look("")
+        context = PageContext(LakeData(lake), lambda: FRESH)
+        first = context.look("")
         add_lag(lake, seconds=5)
         complete_cycle(lake, {EMITTER: (END + timedelta(seconds=5), 10**9)})
-        second = desk.look("")
-        later = desk.look("", {"token": first.pulse.token})
+        second = context.look("")
+        later = context.look("", {"token": first.pulse.token})
 
         assert later.pulse == first.pulse, "a page's parts take the moment the page was given"
         assert later.data.newest_lag().equals(first.data.newest_lag())
         assert second.data.newest_lag()["observed_at"].max() == END + timedelta(seconds=5)
-        assert desk.look("", {"token": "never heard of"}).pulse == second.pulse
+        assert context.look("", {"token": "never heard of"}).pulse == second.pulse
 
     def test_the_newest_state_is_carried_from_cycle_to_cycle_as_if_it_were_read_anew(
         self, tmp_path: Path
@@ -143,8 +143,8 @@ class TestLakeData:
         lake = write_gold_lake(tmp_path / "lake")
         end = END + timedelta(seconds=90)
         complete_cycle(lake, {EMITTER: (end, 10**9)})
-        desk = PageContext(LakeData(lake), lambda: end)
-        summary, _, _, queues, _, stalls = group.content(desk, "shipping", "", "dark")[2:8]
+        context = PageContext(LakeData(lake), lambda: end)
+        summary, _, _, queues, _, stalls = group.content(context, "shipping", "", "dark")[2:8]
         worst = max(queues, key=lambda row: row["time_lag"])
         assert worst["time_lag_text"] == "8 min 4 s"
         assert "8 min 4 s" in str(summary)
@@ -217,8 +217,8 @@ def add_lag(lake: Lake, *, seconds: int, queue_id: int = 2, seq: int = 10**9) ->
 
 class TestCallbacks:
     def test_the_overview_answers_without_a_browser(self, story: Lake) -> None:
-        desk = PageContext(LakeData(story), lambda: FRESH)
-        notice, body, strip, figure, size, sentence, *_ = overview.content(desk, "", "dark")
+        context = PageContext(LakeData(story), lambda: FRESH)
+        notice, body, strip, figure, size, sentence, *_ = overview.content(context, "", "dark")
         assert (notice, body) == (None, overview.SHOWN)
         assert len(strip) == 8
         assert size == {"height": figure["layout"]["height"]}
@@ -269,29 +269,29 @@ class TestCallbacks:
             "observed_date": at.date(),
         }
         append_rows(lake.gold(lost.name), lost.columns, [row], "observed_date")
-        desk = PageContext(LakeData(lake), lambda: FRESH)
-        feed = overview.content(desk, "", "dark")[7]
+        context = PageContext(LakeData(lake), lambda: FRESH)
+        feed = overview.content(context, "", "dark")[7]
         assert evidence.encode() in orjson.dumps(feed)
-        pages = [group.content(desk, name, "", "dark") for name in ("billing", "shipping")]
+        pages = [group.content(context, name, "", "dark") for name in ("billing", "shipping")]
         assert [evidence.encode() in orjson.dumps(page) for page in pages] == [True, False]
 
     def test_what_a_page_is_given_is_plain_data_that_no_reader_puts_into_words_again(
         self, story: Lake
     ) -> None:
-        desk = PageContext(LakeData(story), lambda: FRESH)
+        context = PageContext(LakeData(story), lambda: FRESH)
         pages = (
-            overview.content(desk, "", "dark"),
-            group.content(desk, "shipping", "", "dark"),
-            group.content(desk, "nobody", "", "dark"),
+            overview.content(context, "", "dark"),
+            group.content(context, "shipping", "", "dark"),
+            group.content(context, "nobody", "", "dark"),
         )
         for content in pages:
             assert json.loads(to_json_plotly(content)) == json.loads(orjson.dumps(content))
 
     def test_any_value_may_be_posted(self, story: Lake) -> None:
-        desk = PageContext(LakeData(story), lambda: FRESH)
+        context = PageContext(LakeData(story), lambda: FRESH)
         for search in (None, "?range=%00", "?from=x&to=y", "?" + "a" * 10_000):
-            assert group.content(desk, None, search, "<script>")[1] == group.HIDDEN
-            assert group.content(desk, "shipping", search, "<script>")[1] == group.SHOWN
+            assert group.content(context, None, search, "<script>")[1] == group.HIDDEN
+            assert group.content(context, "shipping", search, "<script>")[1] == group.SHOWN
 
 
 HOSTS = ("127.0.0.1", "localhost", "::1")

@@ -24,9 +24,9 @@ FIGURES = ASSETS.parent / "figures"
 
 def test_the_bundle_is_of_the_version_that_the_figures_are_made_for() -> None:
     head = BUNDLE.read_text(encoding="utf-8")[:200]
-    told = re.search(r"plotly\.js \(cartesian - minified\) v([\d.]+)", head)
-    assert told is not None, head
-    assert told[1] == get_plotlyjs_version(), (
+    version = re.search(r"plotly\.js \(cartesian - minified\) v([\d.]+)", head)
+    assert version is not None, head
+    assert version[1] == get_plotlyjs_version(), (
         "plotly has another version: take dist's plotly-cartesian.min.js of the npm package "
         f"plotly.js-cartesian-dist-min {get_plotlyjs_version()}"
     )

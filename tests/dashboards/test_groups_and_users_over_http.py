@@ -22,7 +22,7 @@ from pipelines.scheduler.passwords import is_password
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.store import groups, people, sessions, tables
 from pipelines.scheduler.store.audit import audit_of
-from tests.dashboards import jobs_shown as told
+from tests.dashboards import jobs_shown
 from tests.dashboards.house import House, Reader, reading, text
 
 SECRET = "a long and secret word"
@@ -43,7 +43,7 @@ VALUES: dict[str, dict[str, str]] = {
 def an_empty_group(request: pytest.FixtureRequest) -> None:
     """One that may be removed."""
     name = "any_house" if "any_house" in request.fixturenames else "house"
-    groups.add_group(request.getfixturevalue(name).database, "empty", told.by())
+    groups.add_group(request.getfixturevalue(name).database, "empty", jobs_shown.by())
 
 
 async def do(reader: Reader, action: str, values: dict[str, str]) -> str:
@@ -161,7 +161,7 @@ async def test_what_was_changed_meanwhile_is_previewed_again(
     async with reading(nothing, any_house, "root") as root:
         panel, known = await root.preview("user-edit", 0, values=values)
         assert "lag-reports, media" in text(panel)
-        people.edit_user(database, "ann", told.by(), is_admin=True)
+        people.edit_user(database, "ann", jobs_shown.by(), is_admin=True)
         before = any_house.rows()
         again = await root.step("do", "user-edit", 0, values=values, **known)
         assert NEW_NOW in text(again)
@@ -172,13 +172,13 @@ async def test_what_was_changed_meanwhile_is_previewed_again(
 
 
 async def test_within_the_transaction_that_does_it_too(any_house: House) -> None:
-    visitors = told.visitors_of(any_house.address)
+    visitors = jobs_shown.visitors_of(any_house.address)
     changes = AdminChanges(visitors)
     root = Visitor(Standing.SIGNED_IN, Actor("root", is_admin=True))
     wish = Wish("user-edit", 0, VALUES["user-edit"])
     shown = changes.preview(root, wish)
     assert shown.preview is not None
-    people.edit_user(any_house.database, "ann", told.by(), is_admin=True)
+    people.edit_user(any_house.database, "ann", jobs_shown.by(), is_admin=True)
     before = any_house.rows()
     with pytest.raises(OtherThanPreviewed):
         changes._apply(any_house.database, root, shown, version=shown.preview.version, key="key")
@@ -223,7 +223,7 @@ async def test_a_panel_is_opened_with_what_stands_and_as_text(nothing: Lake, hou
     async with reading(nothing, house, "root") as root:
         panel = await root.panel("/jobs/executors", "?do=group-edit&name=media")
         assert _values_of(panel) == {
-            "name": "media", "title": told.HOSTILE, "addresses": "http://10.0.1.7:9999/",
+            "name": "media", "title": jobs_shown.HOSTILE, "addresses": "http://10.0.1.7:9999/",
         }  # fmt: skip
         panel = await root.panel("/jobs/users", "?do=user-edit&name=ann")
         assert _values_of(panel)["groups"] == "lag-reports"

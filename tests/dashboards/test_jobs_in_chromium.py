@@ -25,7 +25,7 @@ from pipelines.scheduler.passwords import is_password
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, groups, jobs, results, sessions
 from pipelines.scheduler.store.audit import Change, audit_of
-from tests.dashboards import jobs_shown as told
+from tests.dashboards import jobs_shown
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import Visit, Windows, serving, visiting
 from tests.integration.scheduler.parties import CONTEXT, MODULE, TOKEN
@@ -61,11 +61,11 @@ def a_process(*words: str, variable: str, log: Path) -> Iterator[str]:
 @contextmanager
 def a_house(folder: Path) -> Iterator[tuple[Database, dict[str, int]]]:
     """A centre and an executor at work, and jobs of two groups; Ann has those of one."""
-    address = told.address_of(folder)
+    address = jobs_shown.address_of(folder)
     database = Database.at(address)
     now = Change("root", machine_ms())
     mine, other = (groups.add_group(database, name, now) for name in ("tests", "others"))
-    told.add_people(database, ann=mine)
+    jobs_shown.add_people(database, ann=mine)
 
     def job(group_id: int, title: str, **settings: str) -> int:
         return jobs.add_job(database, group_id, JobSettings(title=title, **settings), now)
@@ -97,7 +97,7 @@ def a_house(folder: Path) -> Iterator[tuple[Database, dict[str, int]]]:
 
 @contextmanager
 def dashboard(lake: Lake, folder: Path) -> Iterator[str]:
-    kept = JobDatabase(told.address_of(folder))
+    kept = JobDatabase(jobs_shown.address_of(folder))
     visitors = Visitors(kept, is_local=True)
     with serving(lake, FRESH, visitors=visitors, executor_token=TOKEN) as origin:
         yield origin
@@ -107,7 +107,7 @@ def dashboard(lake: Lake, folder: Path) -> Iterator[str]:
 def sign_in(visit: Visit, name: str) -> None:
     page = visit.page
     page.get_by_label("name").fill(name)
-    page.get_by_label("password").fill(told.PASSWORD)
+    page.get_by_label("password").fill(jobs_shown.PASSWORD)
     page.get_by_label("password").press("Enter")
     page.locator("#signed-in-name", has_text=name).wait_for()
 
@@ -220,9 +220,9 @@ def test_a_job_is_looked_at_run_followed_killed_paused_edited_and_rolled_back(
 def test_pages_of_jobs_have_names_for_all_that_is_there_and_no_fault(
     nothing: Lake, tmp_path: Path, windows: Windows, theme: str
 ) -> None:
-    database = told.a_database(tmp_path)
-    numbers = told.tell(database)
-    visitors = told.visitors_of(told.address_of(tmp_path))
+    database = jobs_shown.a_database(tmp_path)
+    numbers = jobs_shown.store_jobs(database)
+    visitors = jobs_shown.visitors_of(jobs_shown.address_of(tmp_path))
     with (
         serving(nothing, FRESH, visitors=visitors) as origin,
         visiting(windows, origin, theme=theme, fresh=True) as visit,
@@ -232,7 +232,7 @@ def test_pages_of_jobs_have_names_for_all_that_is_there_and_no_fault(
         page.locator("#sign-in-name").wait_for()
         sign_in(visit, "root")
         panel = page.locator("#change")
-        expect(panel.get_by_label("title")).to_have_value(told.HOSTILE)
+        expect(panel.get_by_label("title")).to_have_value(jobs_shown.HOSTILE)
         heading = panel.get_by_role("heading", name=f"Change job {numbers['hostile']}")
         expect(heading).to_be_focused()
         unnamed = page.evaluate(

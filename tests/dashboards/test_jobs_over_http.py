@@ -21,7 +21,7 @@ from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.store import glue, jobs, people, results, tables
-from tests.dashboards import jobs_shown as told
+from tests.dashboards import jobs_shown
 from tests.dashboards.house import OURS, House, at, reading, text
 
 PAGES = (
@@ -38,8 +38,8 @@ class TestWhoSees:
             for path in PAGES:
                 page = await stranger.page(path)
                 assert "sign-in-name" in page
-                for told_of in ("Lag report", "media", "lag-reports", "10.0.0.1", "convert"):
-                    assert told_of not in page, (path, told_of)
+                for secret in ("Lag report", "media", "lag-reports", "10.0.0.1", "convert"):
+                    assert secret not in page, (path, secret)
             assert await stranger.log("/jobs/1", "?run=1") is None
 
     async def test_before_there_are_users_one_looks_at_this_machine_and_nowhere_else(
@@ -168,7 +168,7 @@ class TestWhoChanges:
         job_id = any_house.jobs["daily"]
         async with reading(nothing, any_house, "ann") as ann:
             _, known = await ann.preview("pause", job_id)
-            people.edit_user(any_house.database, "ann", told.by(), group_ids=[])
+            people.edit_user(any_house.database, "ann", jobs_shown.by(), group_ids=[])
             assert "Not done" in text(await ann.step("do", "pause", job_id, **known))
             assert "sign-in-name" in await ann.page("/jobs"), "and so is the session"
         assert jobs.job_of(any_house.database, job_id).is_active
@@ -211,7 +211,7 @@ class TestWhoChanges:
             assert "is paused" in answer.text, "by our own page it is done"
 
     @pytest.mark.parametrize(
-        "told_of",
+        "job",
         [
             {"action": "drop"},
             {"action": None},
@@ -228,11 +228,11 @@ class TestWhoChanges:
         ],
     )
     async def test_what_no_page_of_ours_asks_does_nothing(
-        self, nothing: Lake, house: House, told_of: dict[str, Any]
+        self, nothing: Lake, house: House, job: dict[str, Any]
     ) -> None:
         before = house.rows()
         async with reading(nothing, house, "root") as root:
-            asked = {"subject": 1, "values": {}, "step": "do", "action": "pause"} | told_of
+            asked = {"subject": 1, "values": {}, "step": "do", "action": "pause"} | job
             await root.panel("/jobs/1", "", asked | {"path": "/jobs/1", "search": ""})
         assert house.rows() == before
 
@@ -246,7 +246,7 @@ class TestWhatIsDone:
         async with reading(nothing, any_house, "ann") as ann:
             for action in ("run", "copy", "pause"):
                 if action == "pause":
-                    jobs.start_job(any_house.database, job_id, told.by())
+                    jobs.start_job(any_house.database, job_id, jobs_shown.by())
                 given = values if action == "copy" else {}
                 before = any_house.actions("ann")
                 _, known = await ann.preview(action, job_id, values=given)
@@ -269,9 +269,11 @@ class TestWhatIsDone:
                 )
                 _, known = await ann.preview(action, job_id, values=values)
                 settings = jobs.job_of(database, job_id).settings
-                desk = PageService(database, Actor("root", is_admin=True), lambda: told.NOW_MS)
+                service = PageService(
+                    database, Actor("root", is_admin=True), lambda: jobs_shown.NOW_MS
+                )
                 changed = {"parameters": settings.parameters + "!"}
-                desk.edit_job(job_id, type(settings)(**_as_dict(settings) | changed))
+                service.edit_job(job_id, type(settings)(**_as_dict(settings) | changed))
                 before = any_house.rows()
                 panel = await ann.step("do", action, job_id, values=values, **known)
                 assert NEW_NOW in text(panel), action
@@ -281,18 +283,21 @@ class TestWhatIsDone:
     async def test_within_the_stores_transaction_too(self, house: House) -> None:
         job_id = house.jobs["daily"]
         job = jobs.job_of(house.database, job_id)
-        desk = PageService(
-            house.database, Actor("root", is_admin=True), lambda: told.NOW_MS, expects=job.version
+        service = PageService(
+            house.database,
+            Actor("root", is_admin=True),
+            lambda: jobs_shown.NOW_MS,
+            expects=job.version,
         )
-        jobs.pause_job(house.database, job_id, told.by())
+        jobs.pause_job(house.database, job_id, jobs_shown.by())
         before = house.rows()
         for change in (
-            lambda: desk.edit_job(job_id, job.settings),
-            lambda: desk.start_job(job_id),
-            lambda: desk.pause_job(job_id),
-            lambda: desk.remove_job(job_id),
-            lambda: desk.run_job(job_id, "key"),
-            lambda: desk.roll_back(house.jobs["script"], 1),
+            lambda: service.edit_job(job_id, job.settings),
+            lambda: service.start_job(job_id),
+            lambda: service.pause_job(job_id),
+            lambda: service.remove_job(job_id),
+            lambda: service.run_job(job_id, "key"),
+            lambda: service.roll_back(house.jobs["script"], 1),
         ):
             with pytest.raises(jobs.JobChanged):
                 change()
@@ -403,13 +408,15 @@ class TestWhatIsDone:
         assert [one.remark for one in versions] == [
             "it was better", "shorter", "says what it was given", ""
         ]  # fmt: skip
-        assert versions[0].source == told.OLD_SOURCE
+        assert versions[0].source == jobs_shown.OLD_SOURCE
 
     async def test_a_run_that_waits_is_cancelled_and_one_whose_executor_is_gone_is_told(
         self, nothing: Lake, house: House
     ) -> None:
-        waits = told.a_run(house.database, house.jobs["daily"], RunState.PLANNED, cause="hand:x")
-        sent = told.a_run(
+        waits = jobs_shown.a_run(
+            house.database, house.jobs["daily"], RunState.PLANNED, cause="hand:x"
+        )
+        sent = jobs_shown.a_run(
             house.database, house.jobs["daily"], RunState.RUNNING, cause="hand:y",
             address="http://10.9.9.9:9/",
         )  # fmt: skip

@@ -68,10 +68,10 @@ def origin(many: Lake) -> Iterator[str]:
 
 
 def test_a_page_of_groups_is_all_that_is_computed_and_sent(many: Lake) -> None:
-    desk = PageContext(LakeData(many), lambda: NOW)
-    shell.beat(desk, 0, None)
+    context = PageContext(LakeData(many), lambda: NOW)
+    shell.beat(context, 0, None)
     content: list[Any] = []
-    calls = calls_made(lambda: content.extend(overview.content(desk, "?sort=name", "dark")))
+    calls = calls_made(lambda: content.extend(overview.content(context, "?sort=name", "dark")))
     sent = json.dumps(content, cls=plotly.utils.PlotlyJSONEncoder)
     assert len(content[3]["data"][0]["y"]) == GROUPS_PER_PAGE
     assert len(sent) < PAYLOAD_BYTES_MAX
@@ -82,10 +82,10 @@ def test_a_page_of_groups_is_all_that_is_computed_and_sent(many: Lake) -> None:
 
 def test_the_second_reader_of_a_cycle_costs_nothing(many: Lake) -> None:
     now = [NOW]
-    desk = PageContext(LakeData(many), lambda: now[0])
-    first = overview.content(desk, "", "dark")
+    context = PageContext(LakeData(many), lambda: now[0])
+    first = overview.content(context, "", "dark")
     now[0] += timedelta(seconds=7)
-    assert overview.content(desk, "", "dark")[2] is first[2], "the range ends with the data"
+    assert overview.content(context, "", "dark")[2] is first[2], "the range ends with the data"
 
 
 def test_groups_are_paged_sorted_and_searched_by_address(

@@ -101,7 +101,7 @@ def alert_of(looked: Looked, group: str) -> int:
     """Since when the feed of alerts says that a queue of the group is frozen, µs."""
     (rule,) = [one for one in shipped_rules() if one.name == "QueueFrozen"]
     assert looked.data_us is not None
-    feed = Alerts(rule, data_us=looked.data_us, now_us=looked.data_us).told(looked)
+    feed = Alerts(rule, data_us=looked.data_us, now_us=looked.data_us).after(looked)
     (found,) = [one for one in feed.alerts if one.labels["group"] == group]
     return found.active_at_us
 

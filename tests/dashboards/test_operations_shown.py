@@ -42,10 +42,10 @@ def some(database: Database) -> None:
     """One of each state."""
     for name in ("done", "failed", "runs"):
         begin(database, name)
-    told = json.dumps({"exit_code": 0, "lines": ["made lag-daily"]})
-    operations.end(database, "done", Ended.DONE, result=told, now_us=NOW_US)
-    told = json.dumps({"signal": "SIGKILL", "lines": [HOSTILE]})
-    operations.end(database, "failed", Ended.FAILED, result=told, now_us=NOW_US)
+    outcome = json.dumps({"exit_code": 0, "lines": ["made lag-daily"]})
+    operations.end(database, "done", Ended.DONE, result=outcome, now_us=NOW_US)
+    outcome = json.dumps({"signal": "SIGKILL", "lines": [HOSTILE]})
+    operations.end(database, "failed", Ended.FAILED, result=outcome, now_us=NOW_US)
     begin(database, "lost", NOW_US - SILENT_US)
 
 
@@ -88,10 +88,10 @@ def texts(shown: object) -> Iterator[str]:
 
 
 def test_the_page_lists_them_with_their_last_words(database: Database) -> None:
-    desk = PageService(database, Actor("ann"), lambda: NOW_MS)
-    assert "Nobody has begun" in " ".join(texts(job_lists.operations(desk)))
+    service = PageService(database, Actor("ann"), lambda: NOW_MS)
+    assert "Nobody has begun" in " ".join(texts(job_lists.operations(service)))
     some(database)
-    shown = list(texts(job_lists.operations(desk)))
+    shown = list(texts(job_lists.operations(service)))
     assert {"running", "done", "failed", "lost", "made lag-daily"} <= set(shown)
     assert any(one.startswith("SIGKILL: ") for one in shown)
     assert not any("\u202e" in one or "\x00" in one for one in shown)

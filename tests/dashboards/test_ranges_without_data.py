@@ -30,13 +30,13 @@ def test_a_range_without_data_is_told_as_such(lake: Lake, search: str) -> None:
     def shown(parts: object) -> str:
         return json.dumps(parts, cls=PlotlyJSONEncoder)
 
-    desk = PageContext(LakeData(lake), lambda: FRESH)
-    for told in (
-        shown(overview.content(desk, search, "light")),
-        shown(group.content(desk, "shipping", search, "light")),
+    context = PageContext(LakeData(lake), lambda: FRESH)
+    for page in (
+        shown(overview.content(context, search, "light")),
+        shown(group.content(context, "shipping", search, "light")),
     ):
-        assert "Nothing in this range" in told
-        assert "pill-" not in told
+        assert "Nothing in this range" in page
+        assert "pill-" not in page
 
 
 @pytest.mark.parametrize(

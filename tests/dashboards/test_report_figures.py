@@ -67,16 +67,16 @@ def test_a_share_is_never_rounded_to_all_or_nothing() -> None:
 
 
 def test_the_summary_counts_verdicts_and_says_how_much_is_known() -> None:
-    told = {one.name: one.value for one in summary(AFTER)}
-    assert (told["missed"], told["kept"], told["unclear"]) == ("2", "1", "0")
-    assert (told["stood still"], told["given up"], told["known"]) == ("1 h", "3", "97.2 %")
+    figures = {one.name: one.value for one in summary(AFTER)}
+    assert (figures["missed"], figures["kept"], figures["unclear"]) == ("2", "1", "0")
+    assert (figures["stood still"], figures["given up"], figures["known"]) == ("1 h", "3", "97.2 %")
     nothing = {one.name: one.value for one in summary(replace(AFTER, groups=()))}
     assert nothing["known"] == "nothing"
 
 
 def test_the_summary_of_a_cluster_tells_of_it_alone() -> None:
-    told = {one.name: one.value for one in summary(of_two_clusters(AFTER), "Test")}
-    assert (told["missed"], told["kept"], told["stood still"], told["given up"]) == (
+    figures = {one.name: one.value for one in summary(of_two_clusters(AFTER), "Test")}
+    assert (figures["missed"], figures["kept"], figures["stood still"], figures["given up"]) == (
         "0", "1", "0 s", "3",
     )  # fmt: skip
     assert {one.name: one.value for one in summary(of_two_clusters(AFTER), "Prod")}[

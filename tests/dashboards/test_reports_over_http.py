@@ -56,12 +56,12 @@ async def asked(lake: Lake, host: str = "localhost") -> AsyncIterator[httpx.Asyn
         yield web
 
 
-def desk(lake: Lake) -> PageContext:
+def context_of(lake: Lake) -> PageContext:
     return PageContext(LakeData(lake), lambda: FRESH)
 
 
-def told(desk: PageContext, name: str, search: str = "") -> dict[str, Any]:
-    found = report.content(desk, report_path(name), search)
+def outputs_of(context: PageContext, name: str, search: str = "") -> dict[str, Any]:
+    found = report.content(context, report_path(name), search)
     return {element: value for (element, _), value in zip(report.OUTPUTS, found, strict=True)}
 
 
@@ -188,7 +188,7 @@ async def test_the_addresses_of_pages_are_answered_with_the_application(
 
 
 def test_the_list_has_the_newest_first_and_says_what_each_was_like(reported: Reported) -> None:
-    notice, css, _, note, listed, pager = reports.content(desk(reported.shelf.lake), "")
+    notice, css, _, note, listed, pager = reports.content(context_of(reported.shelf.lake), "")
     assert (notice, css, pager) == (None, "reports-body", None)
     assert note == "5 reports"
     text = shown(listed)
@@ -204,7 +204,7 @@ def test_a_report_that_was_rebuilt_says_so_in_the_lists(own: Reported, tmp_path:
     made = tmp_path / "made"
     made.mkdir()
     own.shelf.add(rebuilt, made)
-    assert shown(reports.content(desk(own.shelf.lake), "")[4]).count(rebuilt.rebuilt) == 1
+    assert shown(reports.content(context_of(own.shelf.lake), "")[4]).count(rebuilt.rebuilt) == 1
     about_its_period = runs_table(own.second, [rebuilt, own.second, own.first], View())
     assert shown(about_its_period).count(rebuilt.rebuilt) == 1
 
@@ -223,13 +223,13 @@ def test_a_report_that_was_rebuilt_says_so_in_the_lists(own: Reported, tmp_path:
     ],
 )
 def test_the_list_is_searched_and_filtered(reported: Reported, search: str, note: str) -> None:
-    found = reports.content(desk(reported.shelf.lake), search)
+    found = reports.content(context_of(reported.shelf.lake), search)
     assert found[3] == note
     assert ("No report is like that." in shown(found[4])) == note.startswith("0")
 
 
 def test_a_lake_without_reports_says_which_two_commands_make_one(nothing: Lake) -> None:
-    notice, css, *_ = reports.content(desk(nothing), "")
+    notice, css, *_ = reports.content(context_of(nothing), "")
     assert css == "reports-body hidden"
     assert "tidemark reports run --lake" in shown(notice)
     assert "tidemark jobs install" in shown(notice)
@@ -239,16 +239,18 @@ def test_a_table_that_is_damaged_is_named_on_these_pages_and_no_others(own: Repo
     lake = own.shelf.lake
     for file in Path(lake.gold("reports")).rglob("*.parquet"):
         file.unlink()
-    assert "a data file is missing" in shown(reports.content(desk(lake), "")[0])
-    assert "a data file is missing" in shown(told(desk(lake), own.second.name)["report-notice"])
+    assert "a data file is missing" in shown(reports.content(context_of(lake), "")[0])
+    assert "a data file is missing" in shown(
+        outputs_of(context_of(lake), own.second.name)["report-notice"]
+    )
     for file in Path(lake.gold("reports"), "_delta_log").iterdir():
         file.write_text("torn")
     assert LakeData(lake).reports_version() != ""
-    assert desk(lake).look("").pulse.moment is not None
+    assert context_of(lake).look("").pulse.moment is not None
 
 
 def test_a_report_is_told_with_what_differs_from_the_period_before(reported: Reported) -> None:
-    page = told(desk(reported.shelf.lake), reported.second.name)
+    page = outputs_of(context_of(reported.shelf.lake), reported.second.name)
     assert page["report-title"] == "01 March 2026 12:00 to 13:00 (UTC)"
     assert page["report-headline"] == reported.second.headline
     assert page["report-against"].startswith("from 01 March 2026 11:00 to 12:00 (UTC), run 1")
@@ -265,38 +267,44 @@ def test_a_report_is_told_with_what_differs_from_the_period_before(reported: Rep
 
 
 def test_two_runs_of_a_period_are_held_against_each_other(reported: Reported) -> None:
-    page = told(desk(reported.shelf.lake), reported.second.name, f"?against={reported.first.name}")
+    page = outputs_of(
+        context_of(reported.shelf.lake), reported.second.name, f"?against={reported.first.name}"
+    )
     text = shown(page["report-differences-tree"])
     assert "frozen head" in text
     assert "32 min → 50 min" in text
     assert "kept → missed" not in text
-    same = told(desk(reported.shelf.lake), reported.second.name, f"?against={reported.second.name}")
+    same = outputs_of(
+        context_of(reported.shelf.lake), reported.second.name, f"?against={reported.second.name}"
+    )
     assert "They have the same numbers." in shown(same["report-differences-tree"])
-    strange = told(desk(reported.shelf.lake), reported.second.name, "?against=lag-x/../../1")
+    strange = outputs_of(
+        context_of(reported.shelf.lake), reported.second.name, "?against=lag-x/../../1"
+    )
     assert strange["report-against"].startswith("from 01 March 2026 11:00")
 
 
 def test_without_a_report_of_the_period_before_its_command_is_said(reported: Reported) -> None:
-    page = told(desk(reported.shelf.lake), reported.previous.name)
+    page = outputs_of(context_of(reported.shelf.lake), reported.previous.name)
     text = shown(page["report-differences-tree"])
     assert "--period hourly --at 2026-03-01T11:00:00Z --zone UTC" in text
 
 
 def test_without_files_a_report_still_tells_what_its_row_knows(reported: Reported) -> None:
-    page = told(desk(reported.shelf.lake), reported.gone.name)
+    page = outputs_of(context_of(reported.shelf.lake), reported.gone.name)
     assert f"--again {reported.gone.name}" in shown(page["report-frame"])
     assert "its numbers are not there" in shown(page["report-facts"])
     assert "not there any more" in shown(page["report-files"])
 
 
 def test_a_name_that_none_has_is_told_so(reported: Reported) -> None:
-    page = told(desk(reported.shelf.lake), "lag-daily/20200101T000000Z-86400s/1")
+    page = outputs_of(context_of(reported.shelf.lake), "lag-daily/20200101T000000Z-86400s/1")
     assert page["report-body"] == "report-body hidden"
     assert "There is no such report" in shown(page["report-notice"])
 
 
 def test_of_one_cluster_only_its_groups_are_told(reported: Reported) -> None:
-    page = told(desk(reported.shelf.lake), reported.second.name, "?cluster=Elsewhere")
+    page = outputs_of(context_of(reported.shelf.lake), reported.second.name, "?cluster=Elsewhere")
     assert "No group of this cluster is in it." in shown(page["report-groups-tree"])
     assert page["report-groups-note"] == "0 groups of cluster Elsewhere"
 
@@ -311,7 +319,7 @@ def test_a_row_that_is_none_of_ours_is_shown_as_text_and_leads_nowhere(tmp_path:
     )
     shelf.folder = tmp_path / "deep" / "er" / "folder"
     shelf.add(strange, made)
-    listed = reports.content(desk(shelf.lake), "")[4]
+    listed = reports.content(context_of(shelf.lake), "")[4]
     assert "Its row is none of ours." in shown(listed)
     assert "href" not in shown(listed)
     with pytest.raises(LakeError, match="no files here"):
@@ -320,7 +328,7 @@ def test_a_row_that_is_none_of_ours_is_shown_as_text_and_leads_nowhere(tmp_path:
 
 def test_numbers_that_are_none_are_no_page_of_faults(own: Reported) -> None:
     own.shelf.file(own.second, NUMBERS_FILE).write_bytes(b'{"format": 99}')
-    page = told(desk(own.shelf.lake), own.second.name)
+    page = outputs_of(context_of(own.shelf.lake), own.second.name)
     assert "cannot be read" in shown(page["report-differences-tree"])
     assert page["report-body"] == "report-body"
     assert own.shelf.file(own.second, PAPER_FILE).exists()

@@ -55,7 +55,7 @@ class World:
 
     reported: Reported
     database: Database
-    desk: PageContext
+    context: PageContext
     jobs: JobService
 
     def posted(self) -> int:
@@ -88,14 +88,14 @@ def world(reported: Reported, jobs_there: Path, tmp_path: Path) -> Iterator[Worl
     registry.beat(database, "tidemark", EXECUTOR, now_ms=machine_ms())
     (tmp_path / "receivers.toml").write_text(RECEIVERS)
     kept = JobDatabase(address_in(tmp_path))
-    desk = PageContext(
+    context = PageContext(
         LakeData(reported.shelf.lake),
         lambda: FRESH,
         visitors=Visitors(kept, is_local=True),
         shelf=ReportShelf(reported.shelf.lake),
         sending=Sending(tmp_path / "receivers.toml", "https://t.example"),
     )
-    yield World(reported, database, desk, JobService(database, ROOT, machine_ms))
+    yield World(reported, database, context, JobService(database, ROOT, machine_ms))
     kept.close()
     database.close()
 
@@ -128,16 +128,16 @@ def test_who_may_change_the_jobs_of_the_group_asks_and_nobody_else(
     run = world.reported.second
     receiver = "team" if what is What.SEND else ""
     with by(world, "ann"):
-        looked_at = preview(world.desk, run, what, receiver).asked
+        looked_at = preview(world.context, run, what, receiver).asked
     with by(world, who):
         if may:
-            assert preview(world.desk, run, what, receiver).asked.what is what
-            carry_out(world.desk, looked_at)
+            assert preview(world.context, run, what, receiver).asked.what is what
+            carry_out(world.context, looked_at)
         else:
             with pytest.raises(TidemarkError):
-                preview(world.desk, run, what, receiver)
+                preview(world.context, run, what, receiver)
             with pytest.raises(TidemarkError):
-                carry_out(world.desk, looked_at)
+                carry_out(world.context, looked_at)
     done = (len(world.runs()), world.posted())
     assert done == ((0, 0) if not may else (0, 1) if what is What.SEND else (1, 0))
 
@@ -147,14 +147,14 @@ def test_what_is_asked_for_is_a_run_of_the_job_of_that_period_and_in_the_audit(
 ) -> None:
     run = world.reported.second
     with by(world, "cy"):
-        shown_first = preview(world.desk, run, What.AGAIN)
+        shown_first = preview(world.context, run, What.AGAIN)
         assert "lag report, hourly" in shown_first.sentences[0]
         assert EXECUTOR in shown_first.sentences[0]
         assert f"`again={run.name}`" in shown_first.sentences[0]
         assert "the same numbers" in shown_first.sentences[1]
-        said = carry_out(world.desk, shown_first.asked)
-        again = carry_out(world.desk, shown_first.asked)
-        newest = carry_out(world.desk, preview(world.desk, run, What.NEWEST).asked)
+        said = carry_out(world.context, shown_first.asked)
+        again = carry_out(world.context, shown_first.asked)
+        newest = carry_out(world.context, preview(world.context, run, What.NEWEST).asked)
     assert said == again != newest
     name = name_of(run.name)
     assert name is not None
@@ -173,22 +173,22 @@ def test_runs_about_a_period_are_shown_with_every_run_of_its_report_and_no_other
     world: World,
 ) -> None:
     with by(world, "ann"):
-        carry_out(world.desk, preview(world.desk, world.reported.second, What.AGAIN).asked)
-        assert len(ways(world.desk, world.reported.second).runs) == 1
-        assert len(ways(world.desk, world.reported.first).runs) == 1
-        assert ways(world.desk, world.reported.previous).runs == ()
-        day = ways(world.desk, world.reported.day)
+        carry_out(world.context, preview(world.context, world.reported.second, What.AGAIN).asked)
+        assert len(ways(world.context, world.reported.second).runs) == 1
+        assert len(ways(world.context, world.reported.first).runs) == 1
+        assert ways(world.context, world.reported.previous).runs == ()
+        day = ways(world.context, world.reported.day)
         assert day.maker is not None
         assert day.maker.job.settings.title == "lag report, daily"
 
 
 def test_a_job_that_was_changed_meanwhile_is_not_run(world: World) -> None:
     with by(world, "ann"):
-        asked = preview(world.desk, world.reported.second, What.AGAIN).asked
+        asked = preview(world.context, world.reported.second, What.AGAIN).asked
     job = world.jobs.job(asked.job_id)
     world.jobs.edit_job(job.job_id, replace(job.settings, title="another"))
     with by(world, "ann"), pytest.raises(JobChanged):
-        carry_out(world.desk, asked)
+        carry_out(world.context, asked)
     assert world.runs() == []
 
 
@@ -212,22 +212,22 @@ def test_what_a_browser_brings_back_is_looked_up_anew(
     world: World, spoiled: dict[str, Any]
 ) -> None:
     with by(world, "ann"):
-        asked = msgspec.to_builtins(preview(world.desk, world.reported.second, What.AGAIN).asked)
+        asked = msgspec.to_builtins(preview(world.context, world.reported.second, What.AGAIN).asked)
         with pytest.raises(TidemarkError):
-            carry_out(world.desk, asked_of(asked | spoiled))
+            carry_out(world.context, asked_of(asked | spoiled))
     assert (world.runs(), world.posted()) == ([], 0)
 
 
 def test_a_report_is_sent_to_each_receiver_once_with_a_link_to_its_page(world: World) -> None:
     run = world.reported.second
     with by(world, "cy"):
-        first = preview(world.desk, run, What.SEND, "team")
+        first = preview(world.context, run, What.SEND, "team")
         assert "team is sent the sentence" in first.sentences[0]
         for _ in range(2):
-            assert carry_out(world.desk, first.asked) == "team is sent it"
-        second = preview(world.desk, run, What.SEND, "team")
+            assert carry_out(world.context, first.asked) == "team is sent it"
+        second = preview(world.context, run, What.SEND, "team")
         assert "nothing is sent again" in second.sentences[0]
-        assert carry_out(world.desk, second.asked) == "team was sent it before: not again"
+        assert carry_out(world.context, second.asked) == "team was sent it before: not again"
     assert world.posted() == 1
     with world.database.reading() as connection:
         body = connection.scalar(sa.select(notices.c.body))
@@ -239,50 +239,50 @@ def test_a_report_is_sent_to_each_receiver_once_with_a_link_to_its_page(world: W
 
 def test_a_receiver_that_wakes_people_is_not_offered(world: World) -> None:
     with by(world, "ann"):
-        assert ways(world.desk, world.reported.second).receivers == ("team",)
+        assert ways(world.context, world.reported.second).receivers == ("team",)
         with pytest.raises(ConfigError, match="wakes nobody"):
-            preview(world.desk, world.reported.second, What.SEND, "on-call")
+            preview(world.context, world.reported.second, What.SEND, "on-call")
 
 
 def test_without_an_executor_or_a_job_the_page_says_which_command_does_it(world: World) -> None:
     run = world.reported.second
     registry.leave(world.database, "tidemark", EXECUTOR)
     with by(world, "ann"):
-        told = ways(world.desk, run)
-        assert "tidemark executor --admin URL --app tidemark" in told.no_making
-        assert f"--again {run.name}`" in told.no_making
+        ways_shown = ways(world.context, run)
+        assert "tidemark executor --admin URL --app tidemark" in ways_shown.no_making
+        assert f"--again {run.name}`" in ways_shown.no_making
         with pytest.raises(TidemarkError, match="has no executor"):
-            preview(world.desk, run, What.AGAIN)
+            preview(world.context, run, What.AGAIN)
     for job in world.jobs.jobs_after():
         world.jobs.remove_job(job.job_id)
     with by(world, "ann"):
-        assert "`tidemark jobs install`" in ways(world.desk, run).no_making
+        assert "`tidemark jobs install`" in ways(world.context, run).no_making
         with pytest.raises(TidemarkError, match="no job here that makes reports"):
-            preview(world.desk, run, What.AGAIN)
+            preview(world.context, run, What.AGAIN)
 
 
 def test_without_a_file_of_receivers_the_command_that_sends_is_said(world: World) -> None:
-    desk = replace(world.desk, sending=Sending())
+    without_receivers = replace(world.context, sending=Sending())
     with by(world, "ann"):
-        told = ways(desk, world.reported.second)
-    assert told.receivers == ()
-    assert f"tidemark reports send {world.reported.second.name} RECEIVER" in told.no_sending
+        ways_shown = ways(without_receivers, world.reported.second)
+    assert ways_shown.receivers == ()
+    assert f"tidemark reports send {world.reported.second.name} RECEIVER" in ways_shown.no_sending
 
 
 def test_a_stranger_is_led_to_the_sign_in_and_sees_no_runs(world: World) -> None:
     with by(world, "ann"):
-        carry_out(world.desk, preview(world.desk, world.reported.second, What.AGAIN).asked)
+        carry_out(world.context, preview(world.context, world.reported.second, What.AGAIN).asked)
     path = report_path(world.reported.second.name)
     with by(world, None):
-        said, making, sending, receivers, runs = report_actions.offered(world.desk, path)
+        said, making, sending, receivers, runs = report_actions.offered(world.context, path)
     assert (making, sending, receivers, runs) == ("hidden", "hidden", [], None)
     assert f"/sign-in?to={path}" in shown(said)
     with by(world, "bob"):
-        said, making, sending, receivers, runs = report_actions.offered(world.desk, path)
+        said, making, sending, receivers, runs = report_actions.offered(world.context, path)
     assert (making, sending, receivers, runs) == ("hidden", "hidden", [], None)
     assert "or you may not see it" in shown(said)
     with by(world, "ann"):
-        _, making, sending, receivers, runs = report_actions.offered(world.desk, path)
+        _, making, sending, receivers, runs = report_actions.offered(world.context, path)
     assert (making, sending) == ("actions", "actions")
     assert [one.value for one in receivers] == ["team"]
     assert "waits for its executor" in shown(runs)
@@ -292,17 +292,17 @@ def test_who_only_looks_changes_nothing(reported: Reported, tmp_path: Path) -> N
     """Before there is anybody who could sign in, whoever is at this machine may look at jobs."""
     database = Database.at(address_in(tmp_path))
     kept = JobDatabase(address_in(tmp_path))
-    desk = PageContext(
+    context = PageContext(
         LakeData(reported.shelf.lake), lambda: FRESH, visitors=Visitors(kept, is_local=True)
     )
     before = visitors._visit.set(Visit("", "localhost"))
     try:
-        assert ways(desk, reported.second).visitor.standing is Standing.LOOKS
+        assert ways(context, reported.second).visitor.standing is Standing.LOOKS
         for what in What:
             with pytest.raises(NotPermitted):
-                preview(desk, reported.second, what, "team")
+                preview(context, reported.second, what, "team")
         with pytest.raises(NotPermitted):
-            carry_out(desk, Asked(What.AGAIN, reported.second.name, "0" * 16, 1))
+            carry_out(context, Asked(What.AGAIN, reported.second.name, "0" * 16, 1))
     finally:
         visitors._visit.reset(before)
         kept.close()
@@ -342,10 +342,10 @@ async def test_only_our_own_pages_change_anything(
     world: World, headers: dict[str, str], status: int, runs: int
 ) -> None:
     with by(world, "ann"):
-        shown_first = preview(world.desk, world.reported.second, What.AGAIN)
+        shown_first = preview(world.context, world.reported.second, What.AGAIN)
     body = body_of(world, report_actions.kept_of(shown_first))
     application: Any = build(
-        world.reported.shelf.lake, clock=lambda: FRESH, visitors=world.desk.visitors
+        world.reported.shelf.lake, clock=lambda: FRESH, visitors=world.context.visitors
     )
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=application),
@@ -363,10 +363,10 @@ async def test_only_our_own_pages_change_anything(
 
 async def test_without_the_cookie_of_a_session_nothing_is_changed(world: World) -> None:
     with by(world, "ann"):
-        shown_first = preview(world.desk, world.reported.second, What.AGAIN)
+        shown_first = preview(world.context, world.reported.second, What.AGAIN)
     body = body_of(world, report_actions.kept_of(shown_first))
     application: Any = build(
-        world.reported.shelf.lake, clock=lambda: FRESH, visitors=world.desk.visitors
+        world.reported.shelf.lake, clock=lambda: FRESH, visitors=world.context.visitors
     )
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app=application), base_url="http://localhost"

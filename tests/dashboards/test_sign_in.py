@@ -59,16 +59,16 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 @asynccontextmanager
 async def asked(
-    lake: Lake, folder: Path, clock: Clock | None = None, **told: Any
+    lake: Lake, folder: Path, clock: Clock | None = None, **fields: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A dashboard over the database of a folder, and somebody who asks it without a browser."""
     kept = JobDatabase(f"sqlite:///{folder / 'tidemark.db'}")
     visitors = Visitors(kept, is_local=True, clock_ms=clock or Clock())
     application: Any = build(lake, clock=lambda: FRESH, visitors=visitors)
-    address = told.pop("base_url", "http://localhost")
+    address = fields.pop("base_url", "http://localhost")
     try:
         async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=application), base_url=address, **told
+            transport=httpx.ASGITransport(app=application), base_url=address, **fields
         ) as web:
             yield web
     finally:
@@ -91,10 +91,10 @@ async def at_the_door(
 
 
 async def tried(
-    web: httpx.AsyncClient, name: str = "ann", password: str = PASSWORD, **told: Any
+    web: httpx.AsyncClient, name: str = "ann", password: str = PASSWORD, **fields: Any
 ) -> httpx.Response:
     return await web.post(
-        "/session", json={"name": name, "password": password}, headers=OURS | told
+        "/session", json={"name": name, "password": password}, headers=OURS | fields
     )
 
 
@@ -188,9 +188,9 @@ async def test_a_password_is_looked_at_whether_there_is_such_a_name_or_not(
 ) -> None:
     looked_at: list[tuple[str, bool]] = []
 
-    def looking(told: str, kept: str) -> bool:
-        looked_at.append((told, kept == NO_PASSWORD))
-        return is_password(told, kept)
+    def looking(text: str, kept: str) -> bool:
+        looked_at.append((text, kept == NO_PASSWORD))
+        return is_password(text, kept)
 
     async with at_the_door(tmp_path, looking) as web:
         for name in ("ann", "nobody"):
@@ -204,8 +204,8 @@ async def test_wrong_tries_make_the_next_ones_wait_the_right_one_too(
 ) -> None:
     looked_at: list[str] = []
 
-    def never(told: str, kept: str) -> bool:
-        looked_at.append(told)
+    def never(text: str, kept: str) -> bool:
+        looked_at.append(text)
         return False
 
     clock = Clock()
@@ -225,7 +225,7 @@ async def test_wrong_tries_make_the_next_ones_wait_the_right_one_too(
 async def test_a_flood_is_bounded_and_so_is_what_it_leaves(
     database: Database, tmp_path: Path
 ) -> None:
-    async with at_the_door(tmp_path, lambda told, kept: False) as web:
+    async with at_the_door(tmp_path, lambda name, kept: False) as web:
         answers = [await tried(web, f"name{at}", "x") for at in range(ALL_NAMES.free + 20)]
     assert [one.status_code for one in answers].count(401) == ALL_NAMES.free
     assert len(audit_of(database)) <= ALL_NAMES.free + 2
@@ -236,7 +236,7 @@ async def test_two_passwords_at_most_are_looked_at_at_a_time(
 ) -> None:
     at_work, most, lock, go = [0], [0], threading.Lock(), threading.Event()
 
-    def slow(told: str, kept: str) -> bool:
+    def slow(text: str, kept: str) -> bool:
         with lock:
             at_work[0] += 1
             most[0] = max(most[0], at_work[0])

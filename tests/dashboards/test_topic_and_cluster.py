@@ -118,8 +118,8 @@ def test_an_id_that_names_an_address_of_nobody_is_not_followed(
 def test_who_may_write_is_asked_of_the_name_server(engine: OurEngine, message_id: str) -> None:
     assert message_id
     route = awaited(Cluster(engine.name_server).route(TOPIC))
-    told = WriteQueues("broker-a", 2, True, "DefaultCluster")
-    assert (route.brokers, route.reason) == ([told], "")
+    write_queues = WriteQueues("broker-a", 2, True, "DefaultCluster")
+    assert (route.brokers, route.reason) == ([write_queues], "")
     assert awaited(Cluster(engine.name_server).route("nowhere")).brokers == []
 
 

@@ -61,7 +61,7 @@ def asked(lake: Lake) -> TopicData:
 
 
 @pytest.fixture(scope="module")
-def desk(lake: Lake) -> PageContext:
+def context(lake: Lake) -> PageContext:
     return PageContext(LakeData(lake), lambda: NOW)
 
 
@@ -160,8 +160,8 @@ class TestQueues:
         line, *_ = topic_lines.queues_of(produced, None)
         assert (line.per_minute, line.rate_unknown) == (None, topic_lines.MOVED_BACK)
 
-    def test_offsets_keep_every_digit_on_the_page(self, desk: PageContext) -> None:
-        shown = words(topic.queues(desk, TOPIC, SEARCH, Route(None, NO_NAME_SERVER)))
+    def test_offsets_keep_every_digit_on_the_page(self, context: PageContext) -> None:
+        shown = words(topic.queues(context, TOPIC, SEARCH, Route(None, NO_NAME_SERVER)))
         assert str(BASE + 900) in shown
         assert "unknown " + topic_lines.NOT_REPORTED in shown
 
@@ -187,8 +187,10 @@ class TestFailedMessages:
 
 
 class TestTrace:
-    def test_the_lake_alone_tells_pulls_repeats_tries_and_the_end(self, desk: PageContext) -> None:
-        card = trace.content(desk, TOPIC, f"{SEARCH}&q={MESSAGE}", ClusterStory())
+    def test_the_lake_alone_tells_pulls_repeats_tries_and_the_end(
+        self, context: PageContext
+    ) -> None:
+        card = trace.content(context, TOPIC, f"{SEARCH}&q={MESSAGE}", ClusterStory())
         assert steps_in(card) == [
             ("12:05:20.000", "stored", ""),
             ("12:05:20.000", "pulled again", "billing"),
@@ -210,9 +212,9 @@ class TestTrace:
         )
         assert "--namesrv HOST:PORT" in shown
 
-    def test_cluster_and_lake_make_one_way_in_order_of_time(self, desk: PageContext) -> None:
-        def trace_at(second: float, **told: Any) -> TracedStep:
-            return TracedStep(time_ms=int(at(second).timestamp() * 1000), **told)
+    def test_cluster_and_lake_make_one_way_in_order_of_time(self, context: PageContext) -> None:
+        def trace_at(second: float, **fields: Any) -> TracedStep:
+            return TracedStep(time_ms=int(at(second).timestamp() * 1000), **fields)
 
         story = ClusterStory(
             asked=True,
@@ -225,7 +227,7 @@ class TestTrace:
             ),
         )
         # Searched by key: the store says which message has it.
-        card = trace.content(desk, TOPIC, f"{SEARCH}&q=order-17", story)
+        card = trace.content(context, TOPIC, f"{SEARCH}&q=order-17", story)
         steps = steps_in(card)
         assert [step for _, step, _ in steps[:3]] == ["sent", "stored", "consuming"]
         assert steps[-2:] == [
@@ -234,11 +236,13 @@ class TestTrace:
         ]
         assert "No client traced" not in words(card)
 
-    def test_several_messages_of_a_key_are_offered_to_choose_from(self, desk: PageContext) -> None:
+    def test_several_messages_of_a_key_are_offered_to_choose_from(
+        self, context: PageContext
+    ) -> None:
         first = copy_of("A1", "k", offset=1)
         second = copy_of("B2", "k", offset=2)
         story = ClusterStory(asked=True, copies=(first, second))
-        shown = words(trace.content(desk, TOPIC, f"{SEARCH}&q=k", story))
+        shown = words(trace.content(context, TOPIC, f"{SEARCH}&q=k", story))
         assert "Several messages have the key k" in shown
         assert "A1" in shown
         assert "B2" in shown
@@ -254,9 +258,9 @@ class TestTrace:
         ],
     )
     def test_nothing_found_says_what_to_do(
-        self, desk: PageContext, story: ClusterStory, said: str
+        self, context: PageContext, story: ClusterStory, said: str
     ) -> None:
-        shown = words(trace.content(desk, TOPIC, f"{SEARCH}&q={UNTRACED}", story))
+        shown = words(trace.content(context, TOPIC, f"{SEARCH}&q={UNTRACED}", story))
         assert f"Nothing is known of {UNTRACED}" in shown
         assert "searched from 2026-02-28" in shown
         assert "search the last 7d" in shown
@@ -280,8 +284,8 @@ class TestTrace:
         fault = message_path.fault_of(text)
         assert (fault is None) if said is None else (said in str(fault))
 
-    def test_a_message_of_another_topic_leads_there(self, desk: PageContext) -> None:
-        shown = trace.content(desk, "payments", f"{SEARCH}&q={MESSAGE}", ClusterStory())
+    def test_a_message_of_another_topic_leads_there(self, context: PageContext) -> None:
+        shown = trace.content(context, "payments", f"{SEARCH}&q={MESSAGE}", ClusterStory())
         assert "It was sent to orders" in words(shown)
 
     def test_a_lake_in_which_nothing_was_computed_can_be_searched(self, nothing: Lake) -> None:

@@ -34,18 +34,18 @@ def shown(parts: Any) -> str:
     return json.dumps(parts, cls=PlotlyJSONEncoder)
 
 
-def desk(lake: Lake, later: timedelta = timedelta(0)) -> PageContext:
+def context_of(lake: Lake, later: timedelta = timedelta(0)) -> PageContext:
     return PageContext(LakeData(lake), lambda: FRESH + later)
 
 
 class TestPages:
     def test_the_overview_withholds_every_state_and_says_why(self, lake: Lake) -> None:
-        before = shown(overview.content(desk(lake), "?range=15m", "light"))
+        before = shown(overview.content(context_of(lake), "?range=15m", "light"))
         assert "pill-ok" in before
         assert "withheld" not in before
 
         fail(lake, about_emitter=EMITTER)
-        after = shown(overview.content(desk(lake), "?range=15m", "light"))
+        after = shown(overview.content(context_of(lake), "?range=15m", "light"))
 
         assert WORDS in after
         assert "pill-ok" not in after
@@ -55,18 +55,18 @@ class TestPages:
     def test_a_failure_about_one_group_leaves_the_states_of_others(self, lake: Lake) -> None:
         fail(lake, about_emitter=EMITTER, about_group="shipping")
 
-        of_shipping = shown(group.content(desk(lake), "shipping", "?range=15m", "light"))
-        of_billing = shown(group.content(desk(lake), "billing", "?range=15m", "light"))
+        of_shipping = shown(group.content(context_of(lake), "shipping", "?range=15m", "light"))
+        of_billing = shown(group.content(context_of(lake), "billing", "?range=15m", "light"))
 
         assert WORDS in of_shipping
         assert "pill-ok" in of_billing
         assert "withheld" not in of_billing
 
     def test_the_overview_judges_the_rest_and_says_who_is_withheld(self, lake: Lake) -> None:
-        before = shown(overview.content(desk(lake), "?range=15m", "light"))
+        before = shown(overview.content(context_of(lake), "?range=15m", "light"))
         fail(lake, about_emitter=EMITTER, about_group="billing")
 
-        after = shown(overview.content(desk(lake), "?range=15m", "light"))
+        after = shown(overview.content(context_of(lake), "?range=15m", "light"))
 
         assert f"billing: {WORDS}" in after
         assert "pill-stalled" in after
@@ -82,7 +82,7 @@ class TestPages:
             ],
         )
 
-        of_billing = shown(group.content(desk(lake), "billing", "?range=15m", "light"))
+        of_billing = shown(group.content(context_of(lake), "billing", "?range=15m", "light"))
 
         assert "the row of billing" in of_billing
         assert "the row of shipping" not in of_billing
@@ -90,25 +90,25 @@ class TestPages:
     def test_causes_that_are_not_to_be_believed_are_told_as_such(self, lake: Lake) -> None:
         fail(lake, table="lag_causes")
 
-        assert WORDS in shown(group.content(desk(lake), "shipping", "?range=15m", "light"))
+        assert WORDS in shown(group.content(context_of(lake), "shipping", "?range=15m", "light"))
 
     def test_another_emitters_failure_withholds_nothing_here(self, lake: Lake) -> None:
         fail(lake, about_emitter="DemoCluster/another/0")
 
-        assert "pill-ok" in shown(group.content(desk(lake), "billing", "?range=15m", "light"))
+        assert "pill-ok" in shown(group.content(context_of(lake), "billing", "?range=15m", "light"))
 
     def test_the_page_of_checks_shows_what_failed_and_its_rows(self, lake: Lake) -> None:
         fail(lake)
 
-        found = shown(checks.content(desk(lake)))
+        found = shown(checks.content(context_of(lake)))
 
         assert "facts_gapless" in found
         assert "missing=4" in found
         assert "Data Docs" not in found
 
     def test_checks_grow_old_to_unknown(self, lake: Lake) -> None:
-        fresh = shown(checks.content(desk(lake)))
-        old = shown(checks.content(desk(lake, timedelta(minutes=15))))
+        fresh = shown(checks.content(context_of(lake)))
+        old = shown(checks.content(context_of(lake, timedelta(minutes=15))))
 
         assert "pill-quality-healthy" in fresh
         assert "pill-quality-healthy" not in old
@@ -138,7 +138,7 @@ class TestDataDocs:
 
     def test_the_page_of_checks_leads_to_them(self, lake: Lake, docs: Path) -> None:
         assert docs.is_dir()
-        assert "/data-docs/index.html" in shown(checks.content(desk(lake)))
+        assert "/data-docs/index.html" in shown(checks.content(context_of(lake)))
 
     @pytest.mark.parametrize("name", ["index.html", "static/one.css"])
     def test_their_files_are_found(self, lake: Lake, docs: Path, name: str) -> None:

@@ -60,11 +60,11 @@ def accepted_message(data: bytes) -> None:
         await start_name_server(world)
         await start(world)
         first = await follow(await client(world, "first"), NAMESRV_ADDRESS, [sent])
-        assert not told_kinds(world) & {*LOSSES, "SPOOL_LOSS"}
+        assert not lifecycle_kinds(world) & {*LOSSES, "SPOOL_LOSS"}
         world.node(BROKER).crash(power_cut=len(data) % 2 == 0)
         await start(world)
         await follow(await client(world, "second"), NAMESRV_ADDRESS, [PLAIN], earlier=first)
-        assert not told_kinds(world) & LOSSES
+        assert not lifecycle_kinds(world) & LOSSES
         into_the_lake(world.node(BROKER).runtime.disk, SPOOL)
 
     run_world(len(data), scenario)
@@ -79,7 +79,7 @@ async def start_name_server(world: World) -> None:
     await world.node(NAME_SERVER).boot(boot)
 
 
-def told_kinds(world: World) -> set[object]:
+def lifecycle_kinds(world: World) -> set[object]:
     """The kinds of all lifecycle rows in the spool."""
     disk, kind = world.node(BROKER).runtime.disk, LIFECYCLE.own_names.index("kind")
     return {

@@ -100,8 +100,8 @@ def _job(body: bytes) -> None:
 
 
 def _kill(body: bytes) -> None:
-    told = decode_kill(body)
-    assert decode_kill(encode_kill(*told)) == told, "another run"
+    kill = decode_kill(body)
+    assert decode_kill(encode_kill(*kill)) == kill, "another run"
 
 
 def _results(body: bytes) -> None:

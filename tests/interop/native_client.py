@@ -34,7 +34,7 @@ class Consumed:
 
     def __call__(self, message: Any) -> None:
         """Note the message; raise for the one that fails."""
-        told = {
+        line = {
             "body": message.body.decode(),
             "tags": (message.tags or b"").decode(),
             "keys": (message.keys or b"").decode(),
@@ -43,8 +43,8 @@ class Consumed:
             "tries": message.reconsume_times,
         }
         with self.lock:
-            self.messages.append(told)
-        if told["body"] == self.failing and not told["tries"]:
+            self.messages.append(line)
+        if line["body"] == self.failing and not line["tries"]:
             raise ValueError("the listener fails the first time")
 
 

@@ -390,7 +390,7 @@ class Story:
 
 
 @asynccontextmanager
-async def told(
+async def story_of(
     cell: Cell,
     engine: OurEngine,
     consumers: Consumers,
@@ -445,7 +445,7 @@ async def play(
     within_s: float,
 ) -> Outcome:
     """A first life, and `lives` more."""
-    async with told(cell, engine, consumers, starts, seed=seed, within_s=within_s) as story:
+    async with story_of(cell, engine, consumers, starts, seed=seed, within_s=within_s) as story:
         await story.first_life()
         for number in range(lives):
             await story.change(number)
@@ -498,7 +498,9 @@ async def play_over_restarts(
         engine = broker.enter_context(our_engine(folder, *options, killed=True, ports=ports))
 
         async def lived(cell: Cell) -> Outcome:
-            async with told(cell, engine, consumers, starts, seed=seed, within_s=within_s) as story:
+            async with story_of(
+                cell, engine, consumers, starts, seed=seed, within_s=within_s
+            ) as story:
                 await story.first_life()
                 for number in range(lives):
                     if cell.away:

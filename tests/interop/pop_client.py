@@ -52,8 +52,8 @@ def main(arguments: list[str]) -> None:
             is_acked = "none" not in arguments and number % 10 != 9
             if is_acked:
                 consumer.ack(one)
-            told = {"i": number, "id": one.message_id, "attempt": one.delivery_attempt}
-            sys.stdout.write(json.dumps(told | {"acked": is_acked}) + "\n")
+            line = {"i": number, "id": one.message_id, "attempt": one.delivery_attempt}
+            sys.stdout.write(json.dumps(line | {"acked": is_acked}) + "\n")
             sys.stdout.flush()
     consumer.shutdown()
 

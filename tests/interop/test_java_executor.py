@@ -79,9 +79,9 @@ async def test_a_java_executor_does_what_it_is_asked_and_tells_how_it_ended(
             async with client_of(said) as party:
                 assert (await party.client.beat()).is_success
                 await a_stranger_is_refused(party)
-                for log_id, told in ((1, "p1"), (2, "fail"), (3, "boom")):
+                for log_id, expected in ((1, "p1"), (2, "fail"), (3, "boom")):
                     shard = {"shard_index": 1, "shard_total": 3, "fire_time_ms": LOG_TIME_MS}
-                    assert (await party.run(log_id, parameters=told, **shard)).is_success
+                    assert (await party.run(log_id, parameters=expected, **shard)).is_success
                 assert (await admin.result_of(1)).code == 200
                 assert (await admin.result_of(2)).message == "bad"
                 assert "IllegalStateException: boom" in (await admin.result_of(3)).message

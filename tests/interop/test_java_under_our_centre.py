@@ -55,9 +55,9 @@ class Scheduler:
     group_id: int
     _keys: count[int] = field(default_factory=count)
 
-    def job(self, **told: Any) -> int:
+    def job(self, **fields: Any) -> int:
         """A new job of the Java handler, each with a number of its own: kills end all of a job."""
-        settings = JobSettings(title="java", handler="demo", **told)
+        settings = JobSettings(title="java", handler="demo", **fields)
         return jobs.add_job(self.database, self.group_id, settings, now())
 
     def source(self, glue_type: str, source: str) -> int:
@@ -68,28 +68,28 @@ class Scheduler:
     def edit(self, job_id: int, source: str) -> None:
         """Give it another source."""
         settings = jobs.job_of(self.database, job_id).settings
-        self.desk.edit_job(job_id, replace(settings, glue_source=source))
+        self.service.edit_job(job_id, replace(settings, glue_source=source))
 
     @property
-    def desk(self) -> JobService:
+    def service(self) -> JobService:
         return JobService(self.database, Actor("ann", is_admin=True), machine_ms)
 
     def run(self, job_id: int, parameters: str) -> int:
         key = str(next(self._keys))
         return results.run_by_hand(self.database, job_id, key, now(), parameters=parameters)
 
-    async def end_of(self, parameters: str, **told: Any) -> results.Run:
+    async def end_of(self, parameters: str, **fields: Any) -> results.Run:
         """How one run of a new job ended."""
-        return await ended(self.database, self.run(self.job(**told), parameters))
+        return await ended(self.database, self.run(self.job(**fields), parameters))
 
     async def log_with(self, log_id: int, text: str) -> str:
         """The run's log, as soon as it has this."""
         async with asyncio.timeout(PATIENCE_S):
-            told = await asyncio.to_thread(self._log, log_id)
-            while text not in told:
+            log = await asyncio.to_thread(self._log, log_id)
+            while text not in log:
                 await asyncio.sleep(LOOK_AGAIN_S)
-                told = await asyncio.to_thread(self._log, log_id)
-        return told
+                log = await asyncio.to_thread(self._log, log_id)
+        return log
 
     def _log(self, log_id: int) -> str:
         return log_of_run(self.database, log_id, now_ms=machine_ms(), token=TOKEN).text
@@ -177,11 +177,11 @@ async def sources_are_sent_run_edited_and_rolled_back(scheduler: Scheduler) -> N
     scheduler.edit(groovy, GROOVY.format(2))
     second = await ended(scheduler.database, scheduler.run(groovy, "p5"))
     assert "groovy 2 was told p5" in await scheduler.log_with(second.log_id, "groovy")
-    kept = scheduler.desk.glue_of(groovy)
-    scheduler.desk.roll_back(groovy, kept[-1].glue_id)
+    kept = scheduler.service.glue_of(groovy)
+    scheduler.service.roll_back(groovy, kept[-1].glue_id)
     again = await ended(scheduler.database, scheduler.run(groovy, "p6"))
     assert "groovy 1 was told p6" in await scheduler.log_with(again.log_id, "groovy")
-    assert len(scheduler.desk.glue_of(groovy)) == 3
+    assert len(scheduler.service.glue_of(groovy)) == 3
     scheduler.edit(groovy, "this is no Groovy {")
     broken = await ended(scheduler.database, scheduler.run(groovy, ""))
     assert broken.state in {RunState.FAILED, RunState.REFUSED}, broken

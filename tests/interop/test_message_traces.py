@@ -100,10 +100,10 @@ def test_mqadmin_reads_the_traces_of_our_clients(
     assert consumed.request_id == consuming.request_id
     assert (consumed.end, consumed.group) == (ConsumeEnd.SUCCESS, "traced_c")
     words = ("queryMsgTraceById", "-n", engine_process.name_server, "-i", message_id)
-    told = said_by_mqadmin(java_checks, tmp_path, *words)
-    assert "traced_p" in told, told
-    assert "traced_c" in told, told
-    assert told.count("success") == 2, told
+    output = said_by_mqadmin(java_checks, tmp_path, *words)
+    assert "traced_p" in output, output
+    assert "traced_c" in output, output
+    assert output.count("success") == 2, output
 
 
 async def test_a_transaction_is_traced_with_its_decision(engine_process: OurEngine) -> None:

@@ -20,8 +20,8 @@ from tests.integration.client.cluster_users import eventually, producing
 from tests.interop.real_rocketmq import DIES_WITH_THE_TESTS, RealRocketMQ, real_rocketmq
 from tests.interop.test_observed_rocketmq import (
     _sent,
-    check_that_all_ends_are_told,
-    check_that_failures_are_told,
+    check_that_all_ends_are_reported,
+    check_that_failures_are_reported,
     check_that_the_stuck_one_is_found,
     observer,
     played,
@@ -61,7 +61,7 @@ def assert_nothing_was_refused(folder: Path) -> None:
 async def test_all_ends_of_an_earlier_rocketmq_are_told(
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
-    await check_that_all_ends_are_told(earlier_rocketmq, tmp_path)
+    await check_that_all_ends_are_reported(earlier_rocketmq, tmp_path)
     assert_nothing_was_refused(tmp_path)
 
 
@@ -70,7 +70,7 @@ async def test_all_ends_of_an_earlier_rocketmq_are_told(
 async def test_retries_dead_letters_rewinds_and_broadcasts_of_an_earlier_rocketmq_are_told(
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
-    await check_that_failures_are_told(earlier_rocketmq, tmp_path)
+    await check_that_failures_are_reported(earlier_rocketmq, tmp_path)
 
 
 JAVA_TOPIC, JAVA_GROUP = "observed-java", "observed-java-stuck"

@@ -152,8 +152,8 @@ async def test_a_go_member_that_broadcasts_is_noted_once_and_no_warning_is_logge
 
 def check_shown(lake: Path, group: str) -> None:
     """The emitters' table and the group's page say it."""
-    told = tm.connect(str(lake)).emitters()
-    assert "says nothing of what it holds" in told.rows.write_json()
+    said = tm.connect(str(lake)).emitters()
+    assert "says nothing of what it holds" in said.rows.write_json()
     context = PageContext(LakeData(Lake.at(str(lake))), lambda: datetime.now(UTC))
     shown = group_page.content(context, group, "", "light")
     assert "says nothing of what it holds" in json.dumps(shown, default=as_json)

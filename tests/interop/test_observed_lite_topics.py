@@ -85,18 +85,20 @@ async def test_how_far_a_group_is_in_a_lite_topic_is_told_as_of_any_queue(tmp_pa
     store = home / "DefaultCluster" / "broker-a" / "observer"
 
     def rows(table: str) -> list[dict[str, object]]:
-        told = spooled(store, table) if (store / "spool").exists() else []
-        return [row for row in told if row["topic"] == LITE]
+        reported = spooled(store, table) if (store / "spool").exists() else []
+        return [row for row in reported if row["topic"] == LITE]
 
     with real_rocketmq(tmp_path, SETTINGS) as cluster:
         await with_three_messages_of_which_one_is_consumed(cluster)
         seen = PlayedCluster(home, [], cluster.name_server)
         async with observing(seen, period_ms=500):
 
-            async def is_told() -> bool:
+            async def is_reported() -> bool:
                 return any(row["store_time_at_committed"] for row in rows("group_watermarks"))
 
-            await eventually(is_told, "how far it is, and since when a message waits", within_s=40)
+            await eventually(
+                is_reported, "how far it is, and since when a message waits", within_s=40
+            )
             until_ms = system_runtime().clock.steady_ms() + LISTED_AGAIN_MS
 
             async def was_listed_again() -> bool:

@@ -53,7 +53,7 @@ def member(
         yield log
 
 
-def _are_told(conflicts: list[dict[str, Any]], shared: list[dict[str, Any]]) -> None:
+def _are_reported(conflicts: list[dict[str, Any]], shared: list[dict[str, Any]]) -> None:
     conflict, agreed = conflicts
     assert [one.partition(",")[0] for one in conflict["after"]] == [
         "127.0.0.1@java-1 reads %RETRY%at-odds:*",
@@ -72,7 +72,7 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
 ) -> None:
     home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
 
-    def told(table: str, group: str, **wanted: Any) -> list[dict[str, Any]]:
+    def is_reported(table: str, group: str, **wanted: Any) -> list[dict[str, Any]]:
         rows = spooled(home, table) if (home / "spool").exists() else []
         return [
             row
@@ -106,27 +106,31 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
             await producer.send(Message(TOPIC, b"order"))
 
         def conflicts() -> list[dict[str, Any]]:
-            return told("rebalance_events", AT_ODDS, kind="SUBSCRIPTION_CONFLICT")
+            return is_reported("rebalance_events", AT_ODDS, kind="SUBSCRIPTION_CONFLICT")
 
         await eventually(lambda: bool(conflicts()), "the conflict is told", within_s=120)
         second.close()
         await eventually(lambda: len(conflicts()) > 1, "they agree again", within_s=120)
 
         def lags(group: str) -> int:
-            marks = {row["queue_id"]: row for row in told("group_watermarks", group, topic=TOPIC)}
+            marks = {
+                row["queue_id"]: row for row in is_reported("group_watermarks", group, topic=TOPIC)
+            }
             return sum(row["max_offset"] - (row["committed"] or 0) for row in marks.values())
 
-        await eventually(lambda: told("group_watermarks", LITE) and not lags(LITE), "lite is done")
+        await eventually(
+            lambda: is_reported("group_watermarks", LITE) and not lags(LITE), "lite is done"
+        )
         await eventually(lambda: lags(HOARDING) > MESSAGES, "the hoarding one is behind")
 
         def shared() -> list[dict[str, Any]]:
-            return told("rebalance_events", SHARED, kind="CLIENT_ID_SHARED")
+            return is_reported("rebalance_events", SHARED, kind="CLIENT_ID_SHARED")
 
         await eventually(lambda: bool(shared()), "the shared id is told", within_s=200)
-    _are_told(conflicts(), shared())
+    _are_reported(conflicts(), shared())
     gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
     alerts = {one for one in fired(gold) if one[1] in (AT_ODDS, SHARED, LITE, HOARDING)}
-    told_of = {("SubscriptionsDiffer", AT_ODDS), ("ClientIdShared", SHARED)}
-    assert told_of <= alerts <= told_of | TRUE_AFTER_A_WHILE
+    named = {("SubscriptionsDiffer", AT_ODDS), ("ClientIdShared", SHARED)}
+    assert named <= alerts <= named | TRUE_AFTER_A_WHILE
     for group in (AT_ODDS, LITE, HOARDING):
-        assert not told("rebalance_events", group, kind="CLIENT_ID_SHARED")
+        assert not is_reported("rebalance_events", group, kind="CLIENT_ID_SHARED")

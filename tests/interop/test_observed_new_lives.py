@@ -170,9 +170,9 @@ async def test_what_running_consumers_pass_over_of_a_topic_made_again_is_counted
         passed = await played(play, stack)
     assert passed == {SHORT: 6, LONG: 10, AWAY: 0}
     gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
-    told = {row["group"]: row for row in gold["passed_over_messages"] if row["group"] in ANEW}
-    assert {group: row["messages"] for group, row in told.items()} == passed
-    assert {row["provenance"] for row in told.values()} == {"OBSERVED"}
+    by_group = {row["group"]: row for row in gold["passed_over_messages"] if row["group"] in ANEW}
+    assert {group: row["messages"] for group, row in by_group.items()} == passed
+    assert {row["provenance"] for row in by_group.values()} == {"OBSERVED"}
     assert {row["topic"] for row in gold["topic_lives"]} >= ANEW.keys()
     assert not [row for row in gold["offset_violations"] if row["group"] in ANEW]
     check_that_no_lag_is_negative(gold)

@@ -78,8 +78,8 @@ async def test_a_cluster_that_speaks_tls_alone_is_watched_by_who_trusts_its_cert
         command += ["--home", str(tmp_path / "home"), "--period", "1"]
         with running(command, tmp_path / "log"):
 
-            async def is_told() -> bool:
+            async def is_reported() -> bool:
                 rows = spooled(home, "group_watermarks") if (home / "spool").exists() else []
                 return any(row["topic"] == TOPIC and row["store_time_at_committed"] for row in rows)
 
-            await eventually(is_told, "it is watched", within_s=60)
+            await eventually(is_reported, "it is watched", within_s=60)

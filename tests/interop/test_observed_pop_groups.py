@@ -81,8 +81,8 @@ class Home:
     def rows(self, table: str, group: str) -> list[dict[str, Any]]:
         """Of one group."""
         there = (self.store / "spool").exists()
-        told = spooled(self.store, table) if there else []
-        return [row for row in told if row["group"] == group]
+        reported = spooled(self.store, table) if there else []
+        return [row for row in reported if row["group"] == group]
 
 
 def gold_of(
@@ -98,8 +98,8 @@ async def watched(folder: Path, cluster: RealRocketMQ, *proxies: str) -> AsyncIt
     """An observer of the cluster, each second."""
     home = Home(folder)
     seen = PlayedCluster(folder, [], cluster.name_server)
-    told = Observation(frozenset(), "observer", str(folder), 1_000, proxies=proxies)
-    async with observing(seen, told=told):
+    observation = Observation(frozenset(), "observer", str(folder), 1_000, proxies=proxies)
+    async with observing(seen, observation=observation):
         yield home
 
 
@@ -181,12 +181,12 @@ async def test_a_consumer_that_never_acknowledges_is_seen_within_one_invisible_t
     rows = home.rows("pop_watermarks", group)
     if in_log:
         short = Evaluation(window_ms=4_000, slide_ms=1_000)
-        told = gold_of(home, tmp_path / "lake", "pop_progress", "group_state", evaluation=short)
-        gold = told["pop_progress"]
+        found = gold_of(home, tmp_path / "lake", "pop_progress", "group_state", evaluation=short)
+        gold = found["pop_progress"]
         handed_out = min(row["handed_out_since"] for row in gold if row["handed_out_since"])
         seen = min(row["observed_at"] for row in gold if row["expired"])
         assert (seen - handed_out).total_seconds() <= INVISIBLE_S + 4
-        states = [row for row in told["group_state"] if row["group"] == group]
+        states = [row for row in found["group_state"] if row["group"] == group]
         stalled = [row["observed_at"] for row in states if row["state"] == "STALLED"]
         assert (min(stalled) - handed_out).total_seconds() <= INVISIBLE_S + 4 + 4 + 1
     assert sum(row["acknowledged"] for row in rows) == 0

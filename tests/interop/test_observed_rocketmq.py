@@ -134,10 +134,10 @@ def check_that_the_stuck_one_is_found(folder: Path) -> None:
 async def test_the_rows_of_one_look_are_what_the_admin_tool_says(
     apache_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
-    await check_that_all_ends_are_told(apache_rocketmq, tmp_path)
+    await check_that_all_ends_are_reported(apache_rocketmq, tmp_path)
 
 
-async def check_that_all_ends_are_told(cluster: RealRocketMQ, tmp_path: Path) -> None:
+async def check_that_all_ends_are_reported(cluster: RealRocketMQ, tmp_path: Path) -> None:
     """All queues of all topics that the broker lists, with their ends."""
     with observer(cluster, tmp_path):
         spool = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer" / "spool"
@@ -148,8 +148,8 @@ async def check_that_all_ends_are_told(cluster: RealRocketMQ, tmp_path: Path) ->
         for topic in await admin.topics.configs_at(address):
             for queue, one in (await admin.topics.status_at(address, topic)).items():
                 known[topic, queue.queue_id] = one.max_offset
-    told = bronze_of(tmp_path / "lake")["queue_watermarks"].to_pylist()
-    newest = {(row["topic"], row["queue_id"]): row["max_offset"] for row in told}
+    reported = bronze_of(tmp_path / "lake")["queue_watermarks"].to_pylist()
+    newest = {(row["topic"], row["queue_id"]): row["max_offset"] for row in reported}
     assert newest.keys() == known.keys()
     assert {key for key in known if newest[key] > known[key]} == set()
 
@@ -161,10 +161,10 @@ FAILING, BROADCAST = "observed-failing", "observed-broadcast"
 async def test_retries_dead_letters_rewinds_and_broadcasts_of_a_foreign_cluster_are_told(
     apache_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
-    await check_that_failures_are_told(apache_rocketmq, tmp_path)
+    await check_that_failures_are_reported(apache_rocketmq, tmp_path)
 
 
-async def check_that_failures_are_told(cluster: RealRocketMQ, tmp_path: Path) -> None:
+async def check_that_failures_are_reported(cluster: RealRocketMQ, tmp_path: Path) -> None:
     """A poison message is tried once more after ten seconds and is a dead letter then; its group is
     set back afterwards. Another group is one of broadcasts.
     """
@@ -211,9 +211,9 @@ async def check_that_failures_are_told(cluster: RealRocketMQ, tmp_path: Path) ->
     # Which of the two copies is seen first is a matter of turns.
     tried, dead = ["SENT_BACK", "SCHEDULED", "DELIVERED"], ["SENT_BACK", "DEAD_LETTERED"]
     assert steps() in (tried + dead, dead + tried)
-    told = spooled(home, "retry_dlq_flow")
-    assert {picked(row, "group", "origin_topic") for row in told} == {(FAILING, topic)}
-    assert len({row["message_id"] for row in told}) == 1
+    reported = spooled(home, "retry_dlq_flow")
+    assert {picked(row, "group", "origin_topic") for row in reported} == {(FAILING, topic)}
+    assert len({row["message_id"] for row in reported}) == 1
     (fall,) = spooled(home, "consume_offsets")
     assert picked(fall, "group", "offset", "previous_offset") == (FAILING, 0, 1)
     marks = [row for row in spooled(home, "group_watermarks") if row["group"] == BROADCAST]

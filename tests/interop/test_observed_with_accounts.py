@@ -98,12 +98,12 @@ async def test_three_rights_to_read_are_enough_and_a_missing_one_is_named(
     home = tmp_path / "home"
     store = home / "DefaultCluster" / "broker-a" / "observer"
 
-    def told() -> list[dict[str, Any]]:
+    def is_reported() -> list[dict[str, Any]]:
         rows = spooled(store, "group_watermarks") if (store / "spool").exists() else []
         return [row for row in rows if row["topic"] == TOPIC]
 
     def exact() -> list[dict[str, Any]]:
-        known = (row for row in told() if row["store_time_at_committed"])
+        known = (row for row in is_reported() if row["store_time_at_committed"])
         return [row for row in known if not row["store_time_error_ms"]]
 
     def lacking() -> list[str]:
@@ -117,10 +117,10 @@ async def test_three_rights_to_read_are_enough_and_a_missing_one_is_named(
         seen = PlayedCluster(home, [], cluster.name_server)
         async with observing(seen, period_ms=500, credentials=EYE):
 
-            async def is_told() -> bool:
-                return bool(told() and lacking())
+            async def is_there() -> bool:
+                return bool(is_reported() and lacking())
 
-            await eventually(is_told, "what may be asked is told, and what not", within_s=30)
+            await eventually(is_there, "what may be asked is told, and what not", within_s=30)
             assert not exact()
             (sentence,) = lacking()
             assert "Sub on Topic:* and on Group:TOOLS_CONSUMER" in sentence

@@ -67,24 +67,24 @@ async def test_an_account_that_signs_sees_all_but_messages_and_one_with_sub_thes
             home = tmp_path / account.access_key
             store = home / "DefaultCluster" / "broker-a" / "observer"
 
-            def told(store: Path = store) -> list[dict[str, Any]]:
+            def is_reported(store: Path = store) -> list[dict[str, Any]]:
                 rows = spooled(store, "group_watermarks") if (store / "spool").exists() else []
                 return [row for row in rows if row["topic"] == TOPIC]
 
             def has_exact() -> bool:
-                known = (row for row in told() if row["store_time_at_committed"])
+                known = (row for row in is_reported() if row["store_time_at_committed"])
                 return any(not row["store_time_error_ms"] for row in known)
 
             def lacking() -> list[str]:
                 return [one.message for one in caplog.records if "lacks a right" in one.message]
 
-            async def is_told(account: Credentials = account) -> bool:
-                return has_exact() if account is READS else bool(told() and lacking())
+            async def is_there(account: Credentials = account) -> bool:
+                return has_exact() if account is READS else bool(is_reported() and lacking())
 
             caplog.clear()
             seen = PlayedCluster(home, [], cluster.name_server)
             async with observing(seen, period_ms=500, credentials=account):
-                await eventually(is_told, f"{account.access_key} sees it", within_s=60)
+                await eventually(is_there, f"{account.access_key} sees it", within_s=60)
             assert has_exact() is (account is READS)
             assert len(lacking()) == (account is SIGNS), lacking()
             assert all("Sub on Topic:*" in one for one in lacking())

@@ -12,7 +12,7 @@ import pytest
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message_record import decode_records
 from tests.integration.broker.cluster import RawClient, eventually
-from tests.integration.client.typed_commands import done, told
+from tests.integration.client.typed_commands import answered, done
 from tests.interop.our_engine import our_engine
 from tests.interop.real_rocketmq import real_rocketmq
 
@@ -83,6 +83,6 @@ def test_timers_go_to_rocketmq_and_come_back_each_once(tmp_path: Path) -> None:
         again = done(engine, "timer", "import", str(first / "store"), "--yes")
         assert "nothing waits there that does not wait here" in again
         assert sorted(asyncio.run(story.appeared(engine.broker, 2))) == ["far", "theirs"]
-        (left,) = told(engine, "timer", "list")  # RocketMQ itself refuses more than three days.
+        (left,) = answered(engine, "timer", "list")  # RocketMQ itself refuses more than three days.
         assert left["unique_key"] == "days"
     shutil.rmtree(first / "store")

@@ -40,9 +40,9 @@ traces = st.one_of(
 
 
 @given(traces)
-def test_what_can_be_read_of_a_trace_can_be_shown(told: list[str]) -> None:
+def test_what_can_be_read_of_a_trace_can_be_shown(lines: list[str]) -> None:
     try:
-        read = decode_traces(FIELD_END.join(told) + TRACE_END)
+        read = decode_traces(FIELD_END.join(lines) + TRACE_END)
     except RemoteProtocolError:
         return
     for step in in_order(traced_steps([step_of(trace) for trace in read])):

@@ -169,7 +169,7 @@ class SimCluster:
             return {}
         return dict(self.broker.state.offsets.queues(GROUP, TOPIC))
 
-    def told_offsets(self, group: str = GROUP, topic: str = TOPIC) -> list[dict[str, Any]]:
+    def reported_offsets(self, group: str = GROUP, topic: str = TOPIC) -> list[dict[str, Any]]:
         """Every report of the group's consume offsets that is in the spool, oldest first."""
         disk, directory, table = self.node(BROKER).runtime.disk, "/store/spool", CONSUME_OFFSETS
         return [
@@ -181,7 +181,7 @@ class SimCluster:
             if TABLES[number] is table and values[:2] == (group, topic)
         ]
 
-    def told(self, kind: str) -> list[str]:
+    def reported(self, kind: str) -> list[str]:
         """The details of all lifecycle rows of this kind in the spool, oldest first."""
         disk, directory = self.node(BROKER).runtime.disk, "/store/spool"
         rows = [

@@ -83,10 +83,10 @@ def check_one_owner_per_queue(
     assert not wrong, f"queues without exactly one owner: {wrong}"
 
 
-def check_boots_raise_only_what_had_been_lowered(told: Iterable[dict[str, Any]]) -> None:
+def check_boots_raise_only_what_had_been_lowered(rows: Iterable[dict[str, Any]]) -> None:
     """No boot finds an offset that was never reported: reports are durable before the file is."""
     highest: dict[int, int] = {}
-    for row in told:
+    for row in rows:
         queue_id, offset = row["queue_id"], row["offset"]
         if row["path"] == "RESTORE":
             assert offset <= highest[queue_id], f"queue {queue_id} begins past all reports: {row}"

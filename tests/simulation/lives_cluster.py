@@ -302,10 +302,12 @@ class LivesCluster(SimCluster):
             for group in GROUPS:
                 assert self.admin is not None
                 try:
-                    told = await self.node(ADMIN).run(self.admin.groups.consume_stats(group, TOPIC))
+                    stats = await self.node(ADMIN).run(
+                        self.admin.groups.consume_stats(group, TOPIC)
+                    )
                 except TidemarkError:
                     continue
-                for queue, one in told.items():
+                for queue, one in stats.items():
                     if one.lag < 0:
                         how = f"{group} queue {queue.queue_id}: {one.consumer_offset} of "
                         self.ledger.break_law("a lag is negative", f"{how}{one.broker_offset}")

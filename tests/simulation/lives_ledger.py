@@ -108,8 +108,8 @@ class LivesLedger:
         """Fail with what was broken, law by law."""
         assert not self.broken, (
             "\n".join(
-                f"{law} ({len(told)}): {'; '.join(told[:BROKEN_TOLD_MAX])}"
-                for law, told in sorted(self.broken.items())
+                f"{law} ({len(examples)}): {'; '.join(examples[:BROKEN_TOLD_MAX])}"
+                for law, examples in sorted(self.broken.items())
             )
             + "\nbefell: "
             + "; ".join(self.befell)

@@ -165,7 +165,7 @@ class Stage:
 
     def reports(self) -> list[dict[str, Any]]:
         """Every row of an offset of the group on the topic, oldest first."""
-        return self.cluster.told_offsets(GROUP, TOPIC)
+        return self.cluster.reported_offsets(GROUP, TOPIC)
 
 
 class RawClient:

@@ -100,11 +100,11 @@ def born(
     loop: asyncio.AbstractEventLoop,
     work: Coroutine[Any, Any, Any],
     context: Context | None = None,
-    **told: Any,
+    **fields: Any,
 ) -> asyncio.Task[Any]:
     """Makes the loop's tasks: each belongs to the life that began it."""
     context = copy_context() if context is None else context
-    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context, **told)
+    task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context, **fields)
     life = context.get(_LIFE)
     if life is not None:
         life.own(task)
@@ -161,18 +161,18 @@ async def _answered(
     application: WireApplication | None, path: str, body: bytes, headers: Mapping[str, str]
 ) -> bytes:
     assert application is not None
-    told: list[bytes] = []
+    answers: list[bytes] = []
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Mapping[str, Any]) -> None:
-        told.append(message.get("body", b""))
+        answers.append(message.get("body", b""))
 
     given = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": path, "headers": given}
     await application(scope, receive, send)
-    return b"".join(told)
+    return b"".join(answers)
 
 
 class PlayedChild:
@@ -236,7 +236,7 @@ class JavaExecutor:
             "/log": self._log,
         }
         life.answers = WireApplication(calls, Tokens(None))
-        await asyncio.gather(self._register(admins), self._work(), self._tell(admins))
+        await asyncio.gather(self._register(admins), self._work(), self._report(admins))
 
     async def _register(self, admins: Sequence[AdminClient]) -> None:
         me = Registration(APP, self._address)
@@ -258,7 +258,7 @@ class JavaExecutor:
             self.untold[run.log_id] = RunResult(run.log_id, run.log_time_ms, code)
             self._at_work = None
 
-    async def _tell(self, admins: Sequence[AdminClient]) -> None:
+    async def _report(self, admins: Sequence[AdminClient]) -> None:
         while True:
             await asyncio.sleep(self._world.chance.uniform(0.05, 0.4))
             batch = list(self.untold.values())
@@ -286,8 +286,8 @@ class JavaExecutor:
 
     async def _log(self, asked: WireRequest) -> Answer:
         is_there = LogRequest.decode(asked.body).log_id in self.logs
-        told = {"fromLineNum": 1, "toLineNum": int(is_there), "logContent": "", "isEnd": True}
-        return Answer(content=told)
+        fields = {"fromLineNum": 1, "toLineNum": int(is_there), "logContent": "", "isEnd": True}
+        return Answer(content=fields)
 
 
 async def _first(
@@ -433,9 +433,9 @@ class World:
         now = Change("bob", self.now_ms())
         if how == "edit":
             job = jobs.job_of(self.database, job_id)
-            told = replace(job.settings, title=f"at {now.now_ms}")
-            if told != job.settings:
-                jobs.edit_job(self.database, job_id, told, now)
+            wanted = replace(job.settings, title=f"at {now.now_ms}")
+            if wanted != job.settings:
+                jobs.edit_job(self.database, job_id, wanted, now)
             return
         waits = {
             run.planned_ms

@@ -62,7 +62,7 @@ async def play(
     stored = cluster.stored()
     check_nothing_acknowledged_is_lost(cluster.history, stored)
     check_order_per_queue(cluster.history, stored)
-    check_boots_raise_only_what_had_been_lowered(cluster.told_offsets())
+    check_boots_raise_only_what_had_been_lowered(cluster.reported_offsets())
 
 
 async def keep_watch(cluster: SimCluster) -> None:

@@ -142,11 +142,11 @@ def test_no_run_begins_twice_and_no_time_is_left_out(seed: int, tmp_path: Path) 
     group_id = groups.add_group(database, APP, by())
     made = {}
     for kind, text, route, blocking in SCHEDULES:
-        told = settings(
+        wanted = settings(
             schedule_kind=kind, schedule_text=text, route=route, blocking=blocking,
             misfire="FIRE_ONCE_NOW", retries=2,
         )  # fmt: skip
-        made[jobs.add_job(database, group_id, told, by())] = schedule_of(kind, text)
+        made[jobs.add_job(database, group_id, wanted, by())] = schedule_of(kind, text)
     flow_id = a_workflow(database, group_id)
     made[flow_id] = schedule_of("FIX_RATE", "45")
     for job_id in made:
@@ -177,11 +177,11 @@ def a_workflow(database: Database, group_id: int) -> int:
         )
         for route in ("ROUND", "SHARDING_BROADCAST", "FIRST")
     ]
-    told = settings(
+    wanted = settings(
         schedule_kind="FIX_RATE", schedule_text="45", misfire="FIRE_ONCE_NOW", handler="",
         glue_type="WORKFLOW", glue_source=STEPS.format(*steps),
     )  # fmt: skip
-    return jobs.add_job(database, group_id, told, by())
+    return jobs.add_job(database, group_id, wanted, by())
 
 
 def judge_steps(database: Database, job_id: int) -> None:

@@ -65,8 +65,8 @@ class WatchedCluster(SimCluster):
         async def listen(messages: Sequence[MessageExt], context: ConsumeContext) -> ConsumeStatus:
             for one in messages:
                 place = (one.topic, one.queue_id, one.queue_offset)
-                told = (one.message_id, host, one.store_timestamp_ms * 1000)
-                self.deliveries.append(Delivery(self.now_us(), GROUP, *place, *told))
+                arrival = (one.message_id, host, one.store_timestamp_ms * 1000)
+                self.deliveries.append(Delivery(self.now_us(), GROUP, *place, *arrival))
             await asyncio.sleep(chance.choice((0.002, 0.02, 0.02, long_s)))
             for one in messages:
                 place = (context.queue.topic, context.queue.queue_id, one.queue_offset)

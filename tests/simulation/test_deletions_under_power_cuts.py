@@ -37,7 +37,7 @@ class Story:
         listener = Listener()
         config = small_config("/store", flush_disk_type=self.flush)
         store = await MessageStore.open(runtime, config, listener)
-        damage = [str(told.detail) for told in listener.lifecycle("DAMAGED_FILE")]
+        damage = [str(row.detail) for row in listener.lifecycle("DAMAGED_FILE")]
         assert not [words for words in damage if "built again" in words], damage
         self.check(store)
         store.start()

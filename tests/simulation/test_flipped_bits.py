@@ -53,7 +53,7 @@ class Shelf(SimCluster):
         self.kept: dict[bytes, Kept] = {}
         self.hit: set[bytes] = set()
         """Bodies of messages whose records have a flipped bit."""
-        self.must_be_told: set[bytes] = set()
+        self.must_be_reported: set[bytes] = set()
         """Those hit in their bodies: what else a record holds has no checksum."""
         self.how = ""
         """The last way to go down."""
@@ -104,7 +104,7 @@ class Shelf(SimCluster):
                 if each.begin <= at < each.end:
                     self.hit.add(each.body)
                     if at - each.begin - HEADS[0].size in range(len(each.body)):
-                        self.must_be_told.add(each.body)
+                        self.must_be_reported.add(each.body)
 
     async def all_is_looked_at(self) -> None:
         """Queues and index were, and are whole again where they were damaged."""
@@ -164,13 +164,13 @@ class Shelf(SimCluster):
             key = each.body.partition(b".")[0].decode().replace(" ", "-")
             asked = store.query_by_key(TOPIC, key, max_count=9, begin_ms=0, end_ms=1 << 60)
             if each.body in self.hit:
-                missing += found is None and each.body in self.must_be_told
+                missing += found is None and each.body in self.must_be_reported
                 continue
             assert found == each.body, f"{each} is not served after {self.flipped}"
             place = each.queue_id, each.queue_offset
             assert place in by_tag, f"{each} is hidden from its tag after {self.flipped}"
             assert asked.physical_offsets == [each.begin], f"{each} by its key: {asked}"
-        assert not missing or self.told("LOG_HOLE"), f"{missing} are gone, and nobody was told"
+        assert not missing or self.reported("LOG_HOLE"), f"{missing} are gone, and nobody was told"
 
 
 async def flips(world: World) -> None:

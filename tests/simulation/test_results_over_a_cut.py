@@ -32,8 +32,8 @@ def test_results_that_a_cut_has_kept_from_the_centres_come_when_it_is_healed(
     world.loss = 0.0
     groups.add_group(database, APP, by())
     group_id = groups.groups(database)[0].group_id
-    told = settings(schedule_kind="FIX_RATE", schedule_text=str(EACH_S))
-    job_id = jobs.add_job(database, group_id, told, by())
+    wanted = settings(schedule_kind="FIX_RATE", schedule_text=str(EACH_S))
+    job_id = jobs.add_job(database, group_id, wanted, by())
     jobs.start_job(database, job_id, by())
     untold: list[int] = []
 

@@ -70,21 +70,21 @@ def details(disk: Disk, kind: str) -> list[str]:
 @seeded(40)
 def test_a_power_cut_costs_at_most_what_was_not_synced_and_never_tears_seq(seed: int) -> None:
     async def scenario(world: World) -> None:
-        told = 0
+        reported = 0
         for _ in range(LIVES):
             telemetry = await boot(world)
-            synced_to = told
+            synced_to = reported
             for _ in range(world.random.randint(1, 60)):
                 for _ in range(world.random.randint(0, 4)):
-                    told += 1
-                    telemetry.observe(LifecycleEvent("BOOT", f"fact {told}"))
-                telemetry.pulled("g", "orders", 0, told, "client@1")
+                    reported += 1
+                    telemetry.observe(LifecycleEvent("BOOT", f"fact {reported}"))
+                telemetry.pulled("g", "orders", 0, reported, "client@1")
                 telemetry.write_turn()
                 choice = world.random.random()
                 if choice < 0.1:
                     telemetry.tick()
                 elif choice < 0.2:
-                    before = told
+                    before = reported
                     await world.node(HOST).run(telemetry.sync())
                     synced_to = before
             world.node(HOST).crash(power_cut=True)
@@ -94,10 +94,10 @@ def test_a_power_cut_costs_at_most_what_was_not_synced_and_never_tears_seq(seed:
             assert missing_in(frames(disk)) == []
             facts = details(disk, "BOOT")
             assert facts == [f"fact {number}" for number in range(1, len(facts) + 1)]
-            assert synced_to <= len(facts) <= told, "what sync returned for is there"
+            assert synced_to <= len(facts) <= reported, "what sync returned for is there"
             if synced_to:
                 assert survivor.pulled_marks()["g", "orders", 0].offset >= synced_to
-            told = len(facts)
+            reported = len(facts)
             world.node(HOST).crash(power_cut=False)
 
     run_world(seed, scenario)
@@ -106,18 +106,18 @@ def test_a_power_cut_costs_at_most_what_was_not_synced_and_never_tears_seq(seed:
 @seeded(10)
 def test_a_killed_process_loses_nothing_it_had_written(seed: int) -> None:
     async def scenario(world: World) -> None:
-        told = 0
+        reported = 0
         for _ in range(LIVES):
             telemetry = await boot(world)
             for _ in range(world.random.randint(1, 80)):
-                told += 1
-                telemetry.observe(LifecycleEvent("BOOT", f"fact {told}"))
+                reported += 1
+                telemetry.observe(LifecycleEvent("BOOT", f"fact {reported}"))
                 telemetry.write_turn()
             telemetry.observe(LifecycleEvent("BOOT", "told in a turn that never ended"))
             world.node(HOST).crash(power_cut=False)
         await boot(world)
         disk = world.node(HOST).runtime.disk
-        assert details(disk, "BOOT") == [f"fact {number}" for number in range(1, told + 1)]
+        assert details(disk, "BOOT") == [f"fact {number}" for number in range(1, reported + 1)]
         assert details(disk, "SPOOL_LOSS") == []
 
     run_world(seed, scenario)
@@ -230,16 +230,16 @@ def test_a_life_that_begins_on_a_full_disk_tells_when_there_is_room(room_bytes: 
 @seeded(30)
 def test_lives_that_begin_with_and_without_room_leave_no_gap_and_no_half_segment(seed: int) -> None:
     async def scenario(world: World) -> None:
-        node, told, loss_free = world.node(HOST), 0, True
+        node, reported, loss_free = world.node(HOST), 0, True
         for _ in range(LIVES):
             node.disk.free_bytes = world.random.choice([None, None, 0, 30, 90, 150, 400])
             telemetry = await boot(world)
             for _ in range(world.random.randint(1, 12)):
                 if world.random.random() < 0.3:
                     node.disk.free_bytes = world.random.choice([None, 0, 60, 500])
-                told += 1
-                telemetry.observe(LifecycleEvent("BOOT", f"fact {told}"))
-                telemetry.pulled("g", "orders", 0, told, "client@1")
+                reported += 1
+                telemetry.observe(LifecycleEvent("BOOT", f"fact {reported}"))
+                telemetry.pulled("g", "orders", 0, reported, "client@1")
                 telemetry.write_turn()
                 telemetry.tick()
                 if world.random.random() < 0.3:
@@ -257,7 +257,7 @@ def test_lives_that_begin_with_and_without_room_leave_no_gap_and_no_half_segment
         facts = [int(detail.split()[1]) for detail in details(disk, "BOOT")]
         assert facts == sorted(set(facts)), "in order, none twice"
         if loss_free:
-            assert facts == list(range(1, told + 1)), "what waited for room was told"
+            assert facts == list(range(1, reported + 1)), "what waited for room was told"
 
     run_world(seed, scenario)
 

@@ -64,7 +64,7 @@ class Story:
         """When each message was put, by its number."""
         self.ends: dict[int, int] = {}
         """End offset of each message, by its number."""
-        self.told = Listener()
+        self.listener = Listener()
         """What the life that ended last had reported."""
         self.power_cut = False
         """Did that life, or one after it that never came through its recovery, end by one?"""
@@ -74,7 +74,7 @@ class Story:
         listener = Listener()
         store = await MessageStore.open(runtime, config(self.mode), listener)
         self.check(store, listener)
-        self.told = listener
+        self.listener = listener
         store.start()
         while True:
             for _ in range(self.world.random.randint(1, 6)):
@@ -131,14 +131,14 @@ class Story:
         self.put = numbers
         self.acked = min(self.acked, len(numbers))
         self.flushed = self.committed = len(numbers)
-        self.told = Listener()
+        self.listener = Listener()
         self.recovered = True
 
     def check_rows(self, store: MessageStore, listener: Listener) -> None:
         """Of what the last row counted as written, at most written - flushed (after SIGKILL:
         written - committed) is lost, and recovery tells no less than the row knew.
         """
-        rows = self.told.flushes("COMMIT_LOG")
+        rows = self.listener.flushes("COMMIT_LOG")
         if not rows or rows[-1].cause == "RECOVERY":
             return
         last, kept = rows[-1], store.physical_max
@@ -147,10 +147,10 @@ class Story:
         assert safe is not None
         assert kept >= safe, f"{kept} kept, {safe} promised by {last}"
         if kept < last.written and not self.power_cut:
-            told = listener.recovery
-            assert told.truncated_from == kept
-            assert told.truncated_to is not None
-            assert told.truncated_to >= last.written
+            recovery = listener.recovery
+            assert recovery.truncated_from == kept
+            assert recovery.truncated_to is not None
+            assert recovery.truncated_to >= last.written
 
 
 def size_of(store: MessageStore, physical_offset: int) -> int:

@@ -32,15 +32,15 @@ def deletions_of(cluster: SimCluster) -> Deletions:
     return cluster.broker.services.deletions
 
 
-def told_of(cluster: SimCluster) -> ToldState:
+def emitted_of(cluster: SimCluster) -> ToldState:
     return emitted_state(cluster.node(BROKER).runtime.disk, "/store/spool")
 
 
-def check_told_is_what_is(cluster: SimCluster) -> None:
+def check_emitted_is_what_is(cluster: SimCluster) -> None:
     """Every key, no other, and its marks."""
-    told, state = told_of(cluster), parts_of(cluster)
-    assert told.unknown_since is None, "a snapshot has ended since the last boot or loss"
-    assert {key: ends for key, (_, ends) in told.queues.items()} == {
+    emitted, state = emitted_of(cluster), parts_of(cluster)
+    assert emitted.unknown_since is None, "a snapshot has ended since the last boot or loss"
+    assert {key: ends for key, (_, ends) in emitted.queues.items()} == {
         key: state.store.max_offset(*key) for key in state.store.queues()
     }
     known = {
@@ -48,8 +48,8 @@ def check_told_is_what_is(cluster: SimCluster) -> None:
         for topic, group in state.offsets.pairs()
         for queue_id in state.offsets.queues(group, topic)
     }
-    known |= {key for key in told.pairs if key in state.readers}
-    assert {key: marks[1:] for key, marks in told.pairs.items()} == {
+    known |= {key for key in emitted.pairs if key in state.readers}
+    assert {key: marks[1:] for key, marks in emitted.pairs.items()} == {
         key: (
             state.offsets.committed(*key),
             None if (reading := state.readers.of(key)) is None else reading.pulled_offset,
@@ -64,8 +64,8 @@ async def through_faults(world: World) -> None:
     await cluster.start()
     await play(cluster)
     await asyncio.sleep(TOLD_S)
-    check_told_is_what_is(cluster)
-    assert told_of(cluster).snapshots >= 2
+    check_emitted_is_what_is(cluster)
+    assert emitted_of(cluster).snapshots >= 2
 
 
 @seeded(8)
@@ -98,8 +98,8 @@ async def deleting(world: World) -> None:
                 await crash_and_restart(cluster, BROKER, power_cut=chance.random() < 0.5)
         await asyncio.sleep(chance.choice((0, 0.3, 3)))
     await asyncio.sleep(TOLD_S)
-    await world.until("it is known", lambda: told_of(cluster).unknown_since is None, within_s=30)
-    check_told_is_what_is(cluster)
+    await world.until("it is known", lambda: emitted_of(cluster).unknown_since is None, within_s=30)
+    check_emitted_is_what_is(cluster)
 
 
 @seeded(12)
@@ -113,8 +113,8 @@ async def over_a_full_disk(world: World) -> None:
     await cluster.send(0)
     await world.until("consumed", lambda: sum(cluster.committed().values()) == 1, within_s=30)
     await asyncio.sleep(TOLD_S)
-    check_told_is_what_is(cluster)
-    state, snapshots = parts_of(cluster), told_of(cluster).snapshots
+    check_emitted_is_what_is(cluster)
+    state, snapshots = parts_of(cluster), emitted_of(cluster).snapshots
     state.topics.put(TopicConfig("t", 1, 1))
     disk = cluster.node(BROKER).disk
     disk.free_bytes = 3
@@ -123,9 +123,9 @@ async def over_a_full_disk(world: World) -> None:
         await asyncio.sleep(1)
     disk.free_bytes = None
     await asyncio.sleep(TOLD_S)
-    told = told_of(cluster)
-    assert told.snapshots == snapshots + 1, "one more begins at once, though an hour is not over"
-    check_told_is_what_is(cluster)
+    emitted = emitted_of(cluster)
+    assert emitted.snapshots == snapshots + 1, "one more begins at once, though an hour is not over"
+    check_emitted_is_what_is(cluster)
 
 
 @seeded(3)

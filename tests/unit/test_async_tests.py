@@ -52,7 +52,7 @@ async def test_by_examples(number, allowed):
 def test_async_tests_run_with_their_fixtures_and_fail_when_they_fail(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_stories.py").write_text(TESTS)
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:dash", "--rootdir", str(tmp_path), "."],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
@@ -60,10 +60,10 @@ def test_async_tests_run_with_their_fixtures_and_fail_when_they_fail(tmp_path: P
         text=True,
         check=False,
     ).stdout
-    assert "3 failed, 4 passed" in told, told
-    assert "test_by_examples[9] - assert 9 < 9" in told, "the least example that fails"
-    assert "test_on_a_loop[2] - assert 2 == 1" in told
-    assert "test_in_a_world[4] - AssertionError" in told
+    assert "3 failed, 4 passed" in done, done
+    assert "test_by_examples[9] - assert 9 < 9" in done, "the least example that fails"
+    assert "test_on_a_loop[2] - assert 2 == 1" in done
+    assert "test_in_a_world[4] - AssertionError" in done
 
 
 async def test_work_is_awaited_where_a_loop_runs_already_as_behind_the_tests_of_pages() -> None:

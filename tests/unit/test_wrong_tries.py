@@ -66,6 +66,6 @@ def test_names_are_forgotten_rather_than_kept_without_end() -> None:
 def test_a_clock_that_is_set_back_makes_nobody_wait_for_longer() -> None:
     tries = WrongTries()
     tried(tries, "ann", A_NAME.free + 1)
-    told = tries.begin("ann", now_ms=NOW_MS - 10_000_000)
-    assert 0 < told <= A_NAME.longest_ms
-    assert tries.begin("ann", now_ms=NOW_MS - 10_000_000 + told) == 0
+    wait_ms = tries.begin("ann", now_ms=NOW_MS - 10_000_000)
+    assert 0 < wait_ms <= A_NAME.longest_ms
+    assert tries.begin("ann", now_ms=NOW_MS - 10_000_000 + wait_ms) == 0

@@ -62,14 +62,16 @@ async def resend(paths: Paths, number: int, sent: Sent, place: int | None = None
     """The message twice, or once more when its first copy is known to be at `place`: stored once,
     unless it says that it is a copy on purpose.
     """
-    told = decode_properties(sent.properties)
-    extra = "" if told.get("UNIQ_KEY") else f"UNIQ_KEY\x01once{number}{sent.body[:9].hex()}\x02"
+    properties = decode_properties(sent.properties)
+    extra = (
+        "" if properties.get("UNIQ_KEY") else f"UNIQ_KEY\x01once{number}{sent.body[:9].hex()}\x02"
+    )
     if place is None:
         place = await paths.send("resent", number, sent, extra, topic=ONCE)
         if place is None:
             return
     again = await paths.send("resent", number, sent, extra, topic=ONCE)
-    is_copy = bool(told.get("ORIGIN_MESSAGE_ID"))
+    is_copy = bool(properties.get("ORIGIN_MESSAGE_ID"))
     assert (again == place) is not is_copy, f"{sent}: first at {place}, then at {again}"
     paths.resent[number] = (sent, place)
 

@@ -48,7 +48,7 @@ class Sent:
     header: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def told(self) -> dict[str, str]:
+    def meant(self) -> dict[str, str]:
         """What its sender said of it, as any reader understands it."""
         read = decode_properties(self.properties)
         return {name: value for name, value in read.items() if name not in BROKERS_OWN}
@@ -192,9 +192,9 @@ class Paths:
 
     def is_as_sent(self, body: bytes, properties: Mapping[str, str], where: str) -> None:
         """Is what its sender said of this message still said of it?"""
-        told = self.accepted[body].told
-        kept = {name: properties.get(name) for name in told}
-        assert kept == told, f"{body!r} in {where}"
+        meant = self.accepted[body].meant
+        kept = {name: properties.get(name) for name in meant}
+        assert kept == meant, f"{body!r} in {where}"
 
 
 async def follow(
@@ -260,7 +260,7 @@ async def follow_walk(paths: Paths, all_sent: list[Sent]) -> list[MessageExt]:
     for body in paths.of_kind("committed"):
         paths.accepted[body] = Sent(
             "".join(
-                f"{n}\x01{v}\x02" for n, v in paths.accepted[body].told.items() if n != "UNIQ_KEY"
+                f"{n}\x01{v}\x02" for n, v in paths.accepted[body].meant.items() if n != "UNIQ_KEY"
             )
         )
     arrived += (await paths.arrived("committed", TOPIC)).values()

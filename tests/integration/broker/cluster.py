@@ -78,7 +78,7 @@ class RawClient:
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._pushed,
                 RequestCode.CHECK_TRANSACTION_STATE: self._pushed,
                 RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply,
-                RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
+                RequestCode.GET_CONSUMER_RUNNING_INFO: self._send_running_info,
             },
         )
 
@@ -89,7 +89,7 @@ class RawClient:
         self.replies.append(request)
         return request.respond(ResponseCode.SUCCESS)
 
-    def _tell_running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def _send_running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         self.asked_count += 1
         entries = ",".join(
             f"{queue}:{json.dumps(info)}" for queue, info in self.running_info.items()

@@ -96,9 +96,9 @@ async def test_an_operator_can_decide_about_every_dead_letter_and_look_at_it(
             assert {one.message.body for one in letters[1::2]} <= set(again)
 
             async def all_decided() -> bool:
-                told = await admin.dead_letters.find(GROUP, DeadLetterQuery(with_decided=True))
+                reported = await admin.dead_letters.find(GROUP, DeadLetterQuery(with_decided=True))
                 wanted = [("DISCARDED", "REDRIVEN")[number % 2] for number in range(len(letters))]
-                return [one.fate for one in told] == wanted
+                return [one.fate for one in reported] == wanted
 
             await eventually(all_decided, "each letter is told as decided about")
         finally:

@@ -180,9 +180,9 @@ async def test_no_configuration_that_is_told_holds_a_secret(tmp_path: Path) -> N
     async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
         root = Caller(running.broker.address, ROOT)
         for code in (Code.GET_BROKER_CONFIG, Code.GET_BROKER_RUNTIME_INFO):
-            told = await root.ask(code)
-            assert told.code == ResponseCode.SUCCESS
-            assert b"canary" not in bytes(told.body)
+            answer = await root.ask(code)
+            assert answer.code == ResponseCode.SUCCESS
+            assert b"canary" not in bytes(answer.body)
         await root.close()
 
 

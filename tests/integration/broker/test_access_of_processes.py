@@ -229,8 +229,8 @@ async def test_a_pull_that_waits_is_answered_when_its_account_goes(tmp_path: Pat
             return await answered() == ResponseCode.NO_PERMISSION
 
         await eventually(is_removed, "the shop has no account any more")
-        told = await asyncio.wait_for(held, 15)
-        assert told.code == ResponseCode.PULL_NOT_FOUND, "it asks again, in vain"
+        answer = await asyncio.wait_for(held, 15)
+        assert answer.code == ResponseCode.PULL_NOT_FOUND, "it asks again, in vain"
         for caller in (root, shop):
             await caller.close()
 

@@ -39,9 +39,9 @@ async def test_entries_of_a_queue_are_told_over_its_ends(tmp_path: Path) -> None
             await client.send(tag.encode(), TAGS=tag)
         asked = {"topic": TOPIC, "queueId": 0, "index": 1}
         answer = await client.ask(RequestCode.QUERY_CONSUME_QUEUE, count=9, **asked)
-        told = json.loads(answer.body)
-        assert (told["minQueueIndex"], told["maxQueueIndex"]) == (0, 3)
-        entries = told["queueData"]
+        decoded = json.loads(answer.body)
+        assert (decoded["minQueueIndex"], decoded["maxQueueIndex"]) == (0, 3)
+        entries = decoded["queueData"]
         assert [entry["tagsCode"] for entry in entries] == [java_code("b"), java_code("c")]
         assert entries[1]["physicOffset"] == (entries[0]["physicOffset"] + entries[0]["physicSize"])
         one = await client.ask(RequestCode.QUERY_CONSUME_QUEUE, count=1, **asked)
@@ -105,8 +105,8 @@ async def test_clients_are_told_by_group_and_by_topic(tmp_path: Path) -> None:
         await client.send()
         await client.heartbeat(expression="a")
         asked = {"group": GROUP, "topic": TOPIC}
-        told = await client.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, **asked)
-        assert json.loads(told.body)["subscriptionData"]["subString"] == "a"
+        answer = await client.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, **asked)
+        assert json.loads(answer.body)["subscriptionData"]["subString"] == "a"
         other = await client.ask(
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="nobody", topic=TOPIC
         )

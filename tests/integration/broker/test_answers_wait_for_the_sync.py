@@ -204,8 +204,8 @@ async def test_no_request_that_stores_is_answered_success_before_it_is_safe(
             waiting[name] = asyncio.ensure_future(ask())
             await asyncio.wait([waiting[name]], timeout=EARLY_S)
         early = {name: task.result() for name, task in waiting.items() if task.done()}
-        told = [f"{name}: {answer.code} {answer.remark}" for name, answer in early.items()]
-        assert not told, f"answered before it is safe: {told}"
+        answered = [f"{name}: {answer.code} {answer.remark}" for name, answer in early.items()]
+        assert not answered, f"answered before it is safe: {answered}"
         held.disk.hold_syncs.set()
         replica.acknowledge(state.node.term, state.store.physical_max)
         for name, task in waiting.items():

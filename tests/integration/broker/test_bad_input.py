@@ -312,10 +312,10 @@ async def test_malformed_bytes_end_their_connection_and_no_other(
         await writer.wait_closed()
         assert bodies(await client.pull(0)) == [b"fine"]
 
-        async def told() -> bool:
+        async def is_logged() -> bool:
             lifecycle = spooled(tmp_path / "store", "lifecycle")
             return any(row["kind"] == "MALFORMED_CONNECTION" for row in lifecycle)
 
-        await eventually(told, "the malformed connection is told")
+        await eventually(is_logged, "the malformed connection is told")
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1, [record.getMessage() for record in warnings]

@@ -47,8 +47,8 @@ async def settings(client: RawClient, code: int = RequestCode.GET_BROKER_CONFIG)
     return {one.key: one.value for one in parse(bytes(answer.body).decode())}
 
 
-async def change(client: RawClient, told: str, code: int = 25) -> tuple[int, str]:
-    answer = await client.ask(code, told.encode())
+async def change(client: RawClient, text: str, code: int = 25) -> tuple[int, str]:
+    answer = await client.ask(code, text.encode())
     return answer.code, answer.remark or ""
 
 
@@ -66,17 +66,17 @@ def test_a_broker_starts_from_a_file_and_variables_and_flags_overrule_it(tmp_pat
     }
     flags = ("--set", "deleteWhen=06", "--namesrv", "127.0.0.1:1")
     with party(log, "broker", "-c", str(file), *flags, environment=variables) as broker:
-        told = talk(broker.address, settings)
+        answer = talk(broker.address, settings)
         assert talk(broker.address, lambda client: client.send(b"kept")).code == 0
         other = refusal("broker", "-c", str(file), "--store", str(tmp_path / "other"))
         assert "store-log is in use by another process" in other
         broker.stop()
     assert [path.name for path in (tmp_path / "store-log").iterdir()] == ["0" * 20]
     assert not (tmp_path / "store" / "commitlog").exists()
-    assert picked(told, "brokerName", "brokerClusterName") == ["broker-city", "CityCluster"]
-    assert picked(told, "flushDiskType", "brokerRole") == ["SYNC_FLUSH", "ASYNC_MASTER"]
-    assert picked(told, "fileReservedTime", "deleteWhen") == ["24", "06"], "variable, then flag"
-    assert picked(told, "diskMaxUsedSpaceRatio") == ["88"], "as in many a file, above the next"
+    assert picked(answer, "brokerName", "brokerClusterName") == ["broker-city", "CityCluster"]
+    assert picked(answer, "flushDiskType", "brokerRole") == ["SYNC_FLUSH", "ASYNC_MASTER"]
+    assert picked(answer, "fileReservedTime", "deleteWhen") == ["24", "06"], "variable, then flag"
+    assert picked(answer, "diskMaxUsedSpaceRatio") == ["88"], "as in many a file, above the next"
     said = log.read_text()
     assert said.count("autoCreateTopicEnabel is ignored") == 1
     assert "broker.conf, line 16: autoCreateTopicEnabel" in said
@@ -106,7 +106,7 @@ def test_a_listed_setting_changes_while_running_and_a_restart_keeps_it(tmp_path:
         assert (await client.send(b"x" * 6000)).code == ResponseCode.SUCCESS
         assert await change(client, "maxMessageSize=5000\nfileReservedTime=12\n") == (0, "")
         assert (await client.send(b"x" * 6000)).code == ResponseCode.MESSAGE_ILLEGAL
-        for told, code, complaint in (
+        for line, code, complaint in (
             ("storePathRootDir=/tmp/else", ResponseCode.NO_PERMISSION, "changeable while running"),
             ("brokerName=other", ResponseCode.NO_PERMISSION, "changeable while running"),
             ("listenPort=1", ResponseCode.NO_PERMISSION, "changeable while running"),
@@ -119,10 +119,10 @@ def test_a_listed_setting_changes_while_running_and_a_restart_keeps_it(tmp_path:
             ("", ResponseCode.INVALID_PARAMETER, "at least one key"),
             ("fileReservedTime=1\nbrokerIP1=1.1.1.1", ResponseCode.NO_PERMISSION, "brokerIP1"),
         ):
-            refused, remark = await change(client, told)
-            assert (refused, complaint in remark) == (code, True), (told, remark)
-        told_now = await settings(client)
-        assert picked(told_now, "maxMessageSize", "fileReservedTime") == ["5000", "12"]
+            refused, remark = await change(client, line)
+            assert (refused, complaint in remark) == (code, True), (line, remark)
+        settings_now = await settings(client)
+        assert picked(settings_now, "maxMessageSize", "fileReservedTime") == ["5000", "12"]
 
     async def after(client: RawClient) -> None:
         assert picked(await settings(client), "maxMessageSize", "deleteWhen") == ["5000", "03;04"]
@@ -181,19 +181,19 @@ def test_settings_kept_in_the_store_survive_their_file_or_a_start_says_so(
     if damage == "deleted with its copy":
         file.with_name("broker.properties.bak").unlink()
     with party(log, *options) as broker:
-        told = picked(talk(broker.address, settings), *keys)
+        answer = picked(talk(broker.address, settings), *keys)
         broker.stop()
     rows = [row["detail"] for row in spooled(store, "lifecycle") if row["kind"] == "DAMAGED_FILE"]
     if damage == "deleted with its copy":
-        assert told == ["72", "4194304"]
+        assert answer == ["72", "4194304"]
         said = f"{file} and its .bak are gone: settings that were changed while running are those"
     else:
-        assert told == ["240", "12345"]
+        assert answer == ["240", "12345"]
         said = f"read {file}.bak instead"
     assert said in log.read_text()
     assert [said in str(row) for row in rows] == [True]
     with party(log, *options) as broker:
-        assert picked(talk(broker.address, settings), *keys) == told
+        assert picked(talk(broker.address, settings), *keys) == answer
         broker.stop()
     assert log.read_text().count(said) == 1, "it is told once"
 
@@ -222,10 +222,12 @@ def test_a_broker_without_write_permission_is_routed_as_such_and_refuses(tmp_pat
             assert (await client.send()).code == ResponseCode.NO_PERMISSION
             assert bodies(await client.pull(0)) == [b"before"]
 
-            async def told() -> bool:
+            async def is_reported() -> bool:
                 return await perm() == 4
 
-            await eventually(told, "the name server routes the topic without write permission")
+            await eventually(
+                is_reported, "the name server routes the topic without write permission"
+            )
             assert (await change(client, "brokerPermission=6"))[0] == ResponseCode.SUCCESS
             assert (await client.send()).code == ResponseCode.SUCCESS
 
@@ -240,8 +242,8 @@ def test_a_name_server_is_configured_asked_and_changed_alike(tmp_path: Path) -> 
     async def before(client: RawClient) -> None:
         assert (await settings(client, get))["scanNotActiveBrokerInterval"] == "4000"
         assert (await change(client, "scanNotActiveBrokerInterval=700", update))[0] == 0
-        for told in ("kvConfigPath=/tmp/x", "configStorePath=/tmp/x", "listenPort=1"):
-            assert (await change(client, told, update))[0] == ResponseCode.NO_PERMISSION
+        for line in ("kvConfigPath=/tmp/x", "configStorePath=/tmp/x", "listenPort=1"):
+            assert (await change(client, line, update))[0] == ResponseCode.NO_PERMISSION
         refused, remark = await change(client, "scanNotActiveBrokerInterval=50", update)
         assert (refused, "from 100 to" in remark) == (ResponseCode.INVALID_PARAMETER, True)
 

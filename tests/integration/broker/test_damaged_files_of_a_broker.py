@@ -41,7 +41,7 @@ class Stores:
             shutil.copytree(root, copy)
             start = start_on(copy)
             assert start.refused is None
-            assert start.told == [], "a sound store has nothing to tell"
+            assert start.reported == [], "a sound store has nothing to tell"
             has = {name: value for name, value in start.has.items() if name[0] != "row"}
             self._own[clean] = root, has | rows_in(root)
         return self._own[clean]
@@ -64,7 +64,7 @@ def only(root: Path, pattern: str) -> Path:
 
 def outcome_of(start: Start, gone: list[tuple[object, ...]]) -> set[Outcome]:
     """The words of the table that fit what was seen."""
-    if not start.told:
+    if not start.reported:
         return set() if gone else {Outcome.SAME}
     return {Outcome.LESS if gone else Outcome.MENDED, Outcome.FALLBACK}
 
@@ -87,8 +87,8 @@ def test_a_damaged_file_is_mended_or_told(
     start = start_on(root)
     assert start.refused is None, start.refused
     gone = less(before, start.has)
-    assert start.told or not gone, f"gone, and nobody was told: {gone[:5]}"
-    assert expected in outcome_of(start, gone), f"gone: {gone[:5]}; told: {start.told[:3]}"
+    assert start.reported or not gone, f"gone, and nobody was told: {gone[:5]}"
+    assert expected in outcome_of(start, gone), f"gone: {gone[:5]}; told: {start.reported[:3]}"
     again = start_on(root)
     assert again.refused is None, f"the next start is refused: {again.refused}"
     left = {name: value for name, value in start.has.items() if name in before}
@@ -150,7 +150,9 @@ def test_a_table_that_is_gone_with_the_version_before_it_is_told(
         (root / "config" / name).unlink()
     start = start_on(root)
     assert start.refused is None
-    assert any(f"{table} and its .bak are gone" in words for words in start.told), start.told
+    assert any(f"{table} and its .bak are gone" in words for words in start.reported), (
+        start.reported
+    )
     gone = {name[0] for name in less(before, start.has)}
     assert not {"message", "key"} & gone, "messages are in the log, whatever the tables say"
 

@@ -39,8 +39,8 @@ async def test_a_damaged_half_message_is_passed_over_and_told(
         for half in (first, last):
             assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
         assert [one.body for one in await kept(client)] == [b"half 0", b"half 2"]
-    told = spooled(tmp_path / "store", "lifecycle")
-    (row,) = [one for one in told if one["kind"] == "UNREADABLE_MESSAGE"]
+    reported = spooled(tmp_path / "store", "lifecycle")
+    (row,) = [one for one in reported if one["kind"] == "UNREADABLE_MESSAGE"]
     assert "message 1 of RMQ_SYS_TRANS_HALF_TOPIC" in row["detail"]
 
 
@@ -68,5 +68,5 @@ async def test_a_damaged_note_of_ends_is_passed_over_and_told(tmp_path: Path) ->
         client = running.client()
         assert (await Transactor(client).end(open_half, COMMIT)).code == ResponseCode.SUCCESS
         assert [one.body for one in await kept(client)] == [b"half 1", b"half 0"], "each once"
-    told = spooled(tmp_path / "store", "lifecycle")
-    assert [one for one in told if one["kind"] == "UNREADABLE_MESSAGE"]
+    reported = spooled(tmp_path / "store", "lifecycle")
+    assert [one for one in reported if one["kind"] == "UNREADABLE_MESSAGE"]

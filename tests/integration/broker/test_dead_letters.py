@@ -91,11 +91,11 @@ async def waiting(admin: Admin, count: int) -> list[DeadLetter]:
 async def known(admin: Admin, *perms: int) -> None:
     """Waits until the dead-letter topic has these permissions, one of each broker."""
 
-    async def as_told() -> bool:
+    async def as_reported() -> bool:
         route = await admin.topics.route(DLQ)
         return route is not None and [one.perm for one in route.queue_datas] == [*perms]
 
-    await eventually(as_told, f"a route with perms {perms}")
+    await eventually(as_reported, f"a route with perms {perms}")
 
 
 async def second_broker(running: Cluster, config: BrokerConfig) -> Broker:

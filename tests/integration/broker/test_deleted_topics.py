@@ -170,12 +170,12 @@ async def test_deletions_are_kept_apart_over_the_loss_of_their_own_table(tmp_pat
         await client.send(b"again")
         await delete(client)
         assert running.broker.state.store.tombstones.deletions == 2, "numbers are not reused"
-    (told,) = [
+    (reported,) = [
         row["detail"]
         for row in spooled(Path(config.store.root), "lifecycle")
         if row["kind"] == "DAMAGED_FILE"
     ]
-    assert "deletedTopics.json and its .bak are gone: 1 topics were deleted" in told
+    assert "deletedTopics.json and its .bak are gone: 1 topics were deleted" in reported
 
 
 async def test_a_topic_that_topics_json_lost_is_made_again_from_its_queues_and_told(
@@ -194,9 +194,9 @@ async def test_a_topic_that_topics_json_lost_is_made_again_from_its_queues_and_t
         assert made is not None
         assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
         assert bodies(await running.client().pull(0)) == OLD
-    (told,) = [
+    (reported,) = [
         row["detail"]
         for row in spooled(Path(config.store.root), "lifecycle")
         if row["kind"] == "TOPICS_MADE_AGAIN"
     ]
-    assert f"{TOPIC} (3)" in told
+    assert f"{TOPIC} (3)" in reported

@@ -145,11 +145,11 @@ async def test_an_offset_reported_between_two_steps_is_refused_and_none_is_told(
         late = f"g{GROUPS - 1}"
         async with amid_deletion(running):
             refused = await client.commit(7)
-            told = await client.committed(group=late)
+            answer = await client.committed(group=late)
             assert running.broker.state.offsets.committed(late, TOPIC, 0) == 1, "not its turn yet"
             ends = await client.ask(RequestCode.GET_MAX_OFFSET, topic=TOPIC, queueId=0)
         assert refused.code == ResponseCode.TOPIC_NOT_EXIST
-        assert told.code == ResponseCode.QUERY_NOT_FOUND
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
         assert (ends.fields or {})["offset"] == "0"
         assert nothing_left(running)
         assert (await creation(client)).code == ResponseCode.SUCCESS
@@ -331,12 +331,12 @@ async def test_a_group_is_not_made_again_between_two_steps(tmp_path: Path) -> No
                 await client.pull(0, topic="t0"),
                 await client.ask(makes, made),
             ]
-            told = await client.committed(topic=f"t{GROUPS - 1}")
+            answer = await client.committed(topic=f"t{GROUPS - 1}")
             heard = await client.heartbeat(GROUP, ("t0",))
         for refused in refusals:
             assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert f"group {GROUP} is being deleted" in (refused.remark or "")
-        assert told.code == ResponseCode.QUERY_NOT_FOUND
+        assert answer.code == ResponseCode.QUERY_NOT_FOUND
         assert heard.code == ResponseCode.SUCCESS
         assert state.offsets.topics_of(GROUP) == []
         assert not any(key[0] == GROUP for key in state.readers._readings)

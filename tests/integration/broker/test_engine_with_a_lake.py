@@ -53,7 +53,7 @@ def test_everything_told_is_in_the_lake_after_a_clean_stop_even_when_the_shipper
         process.terminate()
         assert process.wait(90) == 0
     reports = whole_table(DeltaTable(str(lake / "bronze" / "consume_offsets"))).to_pylist()
-    told = sorted((row["seq"], row["group"], row["offset"]) for row in reports)
-    assert [row[1:] for row in told] == [(GROUP, 4), (GROUP, 9)]
+    reported = sorted((row["seq"], row["group"], row["offset"]) for row in reports)
+    assert [row[1:] for row in reported] == [(GROUP, 4), (GROUP, 9)]
     events = whole_table(DeltaTable(str(lake / "bronze" / "lifecycle"))).to_pylist()
     assert {"BOOT", "RECOVERY", "SHUTDOWN"} <= {row["kind"] for row in events}

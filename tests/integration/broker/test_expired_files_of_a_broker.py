@@ -98,8 +98,8 @@ async def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(
         assert messages(await client.pull(kept_from))[0].queue_offset == kept_from
         assert await found(client, "k0") == ResponseCode.QUERY_NOT_FOUND
         assert await found(client, f"k{COUNT - 1}") == ResponseCode.SUCCESS
-    told = [row for row in spooled(store, "lifecycle") if row["kind"] == "UNCONSUMED_DELETED"]
-    (delayed,) = told
+    reported = [row for row in spooled(store, "lifecycle") if row["kind"] == "UNCONSUMED_DELETED"]
+    (delayed,) = reported
     assert delayed["detail"].startswith("2 messages that waited in delay level 2, retries among")
     assert [(row["message_id"], row["step"]) for row in spooled(store, "retry_dlq_flow")] == [
         *(("failed", "SENT_BACK"), ("failed", "SCHEDULED"), ("failed", "EXPIRED"))

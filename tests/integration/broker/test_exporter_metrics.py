@@ -28,7 +28,7 @@ async def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> 
         await client.heartbeat()
         await client.pull(0)
         await client.commit(2)
-        told = {
+        samples = {
             sample.name: (sample.labels, sample.value)
             for family in text_string_to_metric_families(await scraped(of(running)))
             for sample in family.samples
@@ -38,21 +38,21 @@ async def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> 
         pair = place | {"topic": "orders", "group": "orders-group"}
         diff = {"group": "orders-group", "topic": "orders"}
         online = {"countOfOnlineConsumers": "1", "msgModel": "CLUSTERING"}
-        assert told["rocketmq_group_diff"] == (diff | online, 4)
-        assert told["rocketmq_message_accumulation"] == (pair, 4)
-        assert told["rocketmq_group_get_latency"][0] == pair
-        assert told["rocketmq_consumer_offset"] == (pair, 6)
-        assert told["rocketmq_group_consume_total_offset"] == (pair, 2)
-        assert told["rocketmq_producer_offset"] == (place | {"topic": "orders"}, 6)
-        assert told["rocketmq_group_count"][1] == 1
+        assert samples["rocketmq_group_diff"] == (diff | online, 4)
+        assert samples["rocketmq_message_accumulation"] == (pair, 4)
+        assert samples["rocketmq_group_get_latency"][0] == pair
+        assert samples["rocketmq_consumer_offset"] == (pair, 6)
+        assert samples["rocketmq_group_consume_total_offset"] == (pair, 2)
+        assert samples["rocketmq_producer_offset"] == (place | {"topic": "orders"}, 6)
+        assert samples["rocketmq_group_count"][1] == 1
         ip = {"brokerIP": running.broker.address}
-        assert told["rocketmq_broker_tps"][0] == place | ip
+        assert samples["rocketmq_broker_tps"][0] == place | ip
         for rate in (
             *("broker_tps", "broker_qps", "producer_tps", "producer_message_size"),
             *("consumer_tps", "consumer_message_size", "group_get_latency_by_storetime"),
             "group_get_latency",
         ):
-            assert told[f"rocketmq_{rate}"][1] > 0, rate
+            assert samples[f"rocketmq_{rate}"][1] > 0, rate
 
 
 async def test_what_clients_say_of_their_consuming_is_told_until_they_leave(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_what_clients_say_of_their_consuming_is_told_until_they_leave(tmp_
             "nobody-has-it": {"pullTPS": 1},
         }
 
-        async def told() -> dict[str, dict[str, float]]:
+        async def is_reported() -> dict[str, dict[str, float]]:
             found: dict[str, dict[str, float]] = {}
             for family in text_string_to_metric_families(await scraped(of(running))):
                 for sample in family.samples:
@@ -86,15 +86,15 @@ async def test_what_clients_say_of_their_consuming_is_told_until_they_leave(tmp_
             return found
 
         async def some() -> bool:
-            return bool(await told())
+            return bool(await is_reported())
 
         async def none() -> bool:
-            return not await told()
+            return not await is_reported()
 
         for one in (client, silent):
             await one.heartbeat()
         await eventually(some, "the client's figures are told")
-        assert await told() == {
+        assert await is_reported() == {
             "orders": {
                 "consumer_pull_rt": 12.5,
                 "consumer_pull_tps": 3.25,
@@ -121,13 +121,13 @@ async def test_the_runtime_info_is_told_under_the_exporters_names(tmp_path: Path
             await client.send()
         await client.pull(0)
         info = json.loads((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
-        told = {
+        samples = {
             sample.name.removeprefix("rocketmq_brokeruntime_"): sample
             for family in text_string_to_metric_families(await scraped(of(running)))
             for sample in family.samples
             if sample.name.startswith("rocketmq_brokeruntime_")
         }
-        value = {name: sample.value for name, sample in told.items()}
+        value = {name: sample.value for name, sample in samples.items()}
         assert value["msg_put_total_today_now"] == value["putmessage_times_total"] == 6
         assert value["msg_gettotal_today_now"] == 6
         assert value["commitlog_maxoffset"] == int(info["commitLogMaxOffset"]) > 0
@@ -136,7 +136,7 @@ async def test_the_runtime_info_is_told_under_the_exporters_names(tmp_path: Path
         assert value["commitlogdir_capacity_total"] > value["commitlogdir_capacity_free"] > 0
         assert value["put_tps10"] >= value["put_tps600"] > value["getmiss_tps60"] == 0
         assert len([name for name in value if name.startswith("pmdt_")]) == 13
-        (labels,) = {tuple(sorted(sample.labels.items())) for sample in told.values()}
+        (labels,) = {tuple(sorted(sample.labels.items())) for sample in samples.values()}
         assert dict(labels) == {
             "cluster": "DefaultCluster",
             "brokerIP": running.broker.address,
@@ -157,21 +157,21 @@ async def test_our_own_consumers_tell_how_fast_they_are(tmp_path: Path, orderly:
             await sender.send(queue_id=1)
         config = consumer_config(orderly=orderly, consume_batch_max=1, suspend_queue_ms=50)
 
-        async def told() -> dict[str, float]:
+        async def is_reported() -> dict[str, float]:
             families = text_string_to_metric_families(await scraped(of(running)))
             samples = [sample for family in families for sample in family.samples]
             of_orders = [sample for sample in samples if sample.labels.get("topic") == "orders"]
             return {sample.name: sample.value for sample in of_orders}
 
         async def all_consumed() -> bool:
-            at = await told()
+            at = await is_reported()
             ok, failed = "consume_ok_msg_tps", "consume_fail_msg_count"
             rate = at.get(f"rocketmq_client_{ok}", 0)
             return rate >= 7 / 60 and at[f"rocketmq_client_{failed}"] == 1
 
         async with consuming(names, "orders-group", {"orders": seen}, config=config):
             await eventually(all_consumed, "seven or eight in a minute, and one failure")
-            figures = await told()
+            figures = await is_reported()
             assert figures["rocketmq_client_consumer_pull_tps"] >= 8 / 60
             assert figures["rocketmq_client_consumer_pull_rt"] >= 0
             assert figures["rocketmq_client_consume_fail_msg_tps"] > 0

@@ -63,8 +63,8 @@ def wants(expression: str, version: int = 1) -> SubscriptionData:
 
 async def heartbeat(client: RawClient, *subscriptions: SubscriptionData) -> None:
     data = ConsumerData(GROUP, subscription_data_set=list(subscriptions))
-    told = HeartbeatData(client.client_id, consumer_data_set=[data])
-    answer = await client.ask(RequestCode.HEART_BEAT, told.encode())
+    body = HeartbeatData(client.client_id, consumer_data_set=[data])
+    answer = await client.ask(RequestCode.HEART_BEAT, body.encode())
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
@@ -104,8 +104,8 @@ def test_row_d3_a_heartbeat_without_codes_takes_nothing_by_hash_as_in_rocketmq(
 ) -> None:
     async def pull_by_hash(client: RawClient) -> None:
         await client.send(b"1", topic=PAINT, TAGS="TagA")
-        told = SubscriptionData(PAINT, "TagA", sub_version=1)
-        await heartbeat(client, told)
+        subscription = SubscriptionData(PAINT, "TagA", sub_version=1)
+        await heartbeat(client, subscription)
         answer = await client.pull(0, topic=PAINT, sysFlag=0, subVersion=1)
         assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
 
@@ -154,8 +154,8 @@ def test_row_d3_with_bits_a_message_carries_several_tags_even_when_its_queue_is_
         talk(running.address, lambda client: client.make_topic(PAINT))
         talk(running.address, look)
         talk(running.address, lambda client: client.send(b"red", topic=PAINT, TAGS="red"))
-        told = talk(running.address, lambda client: pulled(client, "red"))
-        assert told == ([b"red||big", b"red", b"red"], 6), "both forms in one queue"
+        answer = talk(running.address, lambda client: pulled(client, "red"))
+        assert answer == ([b"red||big", b"red", b"red"], 6), "both forms in one queue"
 
 
 def test_row_d3_how_a_topic_filters_tags_is_fixed_once_it_holds_messages(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ def test_row_d3_selectors_that_are_missing_old_or_switched_off_are_refused_by_ro
     async def switched_off(client: RawClient) -> None:
         await client.send(b"1", topic=PAINT, N="1")
         refused = (ResponseCode.SYSTEM_ERROR, NO_SUPPORT)
-        told = await client.pull(0, topic=PAINT, subscription="N > 0", expressionType="SQL92")
-        assert (told.code, told.remark) == refused
+        reported = await client.pull(0, topic=PAINT, subscription="N > 0", expressionType="SQL92")
+        assert (reported.code, reported.remark) == refused
         assert await check(client, wants("N > 0")) == refused
         assert (await check(client, SubscriptionData.build(PAINT, "red")))[0] == 0
         await heartbeat(client, wants("N > 0"))

@@ -51,7 +51,7 @@ class Scene:
     async def send(
         self, credentials: Credentials, topic: str, body: bytes, **fields: object
     ) -> RemotingCommand:
-        told = {
+        values = {
             "producerGroup": "p",
             "topic": topic,
             "defaultTopic": "TBW102",
@@ -62,7 +62,7 @@ class Scene:
             "flag": 0,
             "properties": "",
         }
-        answer = await self.caller(credentials).ask(Code.SEND_MESSAGE, body, **told | fields)
+        answer = await self.caller(credentials).ask(Code.SEND_MESSAGE, body, **values | fields)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return answer
 
@@ -77,7 +77,7 @@ class Scene:
 
 def a_record(topic: str, place: int, **more: Any) -> MessageExt:
     host = "127.0.0.1:10911"
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "body": b"forged",
         "properties": {"REAL_TOPIC": "orders", "REAL_QID": "0", "PGROUP": "evil"},
         "queue_id": 0,
@@ -86,7 +86,7 @@ def a_record(topic: str, place: int, **more: Any) -> MessageExt:
         "born_host": host,
         "store_host": host,
     }
-    return MessageExt(topic=topic, **told | more)
+    return MessageExt(topic=topic, **fields | more)
 
 
 @asynccontextmanager
@@ -274,13 +274,13 @@ async def test_a_message_that_was_not_committed_is_its_producers_alone(tmp_path:
         fields = await begin(scene, SHOP, "orders")
         place = fields["commitLogOffset"]
         for credentials, may in ((WRITER, True), (READER, False), (RIVAL, False)):
-            told = await scene.caller(credentials).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
+            answer = await scene.caller(credentials).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
             right = ResponseCode.SUCCESS if may else ResponseCode.NO_PERMISSION
-            assert told.code == right, (credentials.access_key, told.remark)
+            assert answer.code == right, (credentials.access_key, answer.remark)
         back = {"offset": place, "group": "orders-group", "delayLevel": 1}
         for credentials in (SHOP, ROOT):
-            told = await scene.caller(credentials).ask(Code.CONSUMER_SEND_MSG_BACK, **back)
-            assert "no consumer has been given it" in str(told.remark)
+            answer = await scene.caller(credentials).ask(Code.CONSUMER_SEND_MSG_BACK, **back)
+            assert "no consumer has been given it" in str(answer.remark)
 
 
 async def test_a_property_names_the_real_topic_only_where_the_broker_alone_writes(
@@ -291,8 +291,8 @@ async def test_a_property_names_the_real_topic_only_where_the_broker_alone_write
         led = {"properties": "REAL_TOPIC\x01private\x02REAL_QID\x010\x02"}
         sent = await scene.send(ROOT, "RMQ_SYS_TRACE_TOPIC", b"trace", **led)
         place = int(sent.fields["msgId"][16:], 16)
-        told = await scene.caller(RIVAL).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
-        assert told.code == ResponseCode.NO_PERMISSION, told.remark
+        answer = await scene.caller(RIVAL).ask(Code.VIEW_MESSAGE_BY_ID, offset=place)
+        assert answer.code == ResponseCode.NO_PERMISSION, answer.remark
 
 
 async def test_the_messages_themselves_are_found_as_before(tmp_path: Path) -> None:

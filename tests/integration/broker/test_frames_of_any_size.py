@@ -265,15 +265,15 @@ async def test_what_brokers_tell_of_themselves_has_an_end(tmp_path: Path) -> Non
     async with cluster(broker_config(tmp_path)) as running:
         client = running.of_name_server()
         body = RegisterBrokerBody(DataVersion(0, 1, 1), {}).encode(compressed=False)
-        told = {"clusterName": "c", "brokerName": "b", "brokerId": 0}
+        fields = {"clusterName": "c", "brokerName": "b", "brokerId": 0}
         addresses = {"brokerAddr": "10.0.0.9:1", "haServerAddr": "10.0.0.9:2"}
         for name in addresses:
             long = addresses | {name: "1" * (BROKER_ADDRESS_CHARS_MAX + 1)}
-            refused = await client.ask(RequestCode.REGISTER_BROKER, body, **told, **long)
+            refused = await client.ask(RequestCode.REGISTER_BROKER, body, **fields, **long)
             assert refused.code == ResponseCode.SYSTEM_ERROR
             assert "at most" in (refused.remark or "")
         assert (
-            await client.ask(RequestCode.REGISTER_BROKER, body, **told, **addresses)
+            await client.ask(RequestCode.REGISTER_BROKER, body, **fields, **addresses)
         ).code == ResponseCode.SUCCESS
 
 

@@ -49,7 +49,7 @@ def log_of(disk: SmallDisk) -> Path:
     return disk.path.parent / "broker.log"
 
 
-def told(disk: SmallDisk, kind: str) -> list[str]:
+def details_of(disk: SmallDisk, kind: str) -> list[str]:
     """Details of the lifecycle rows of a kind, oldest first."""
     rows = spooled(disk.outside / "store", "lifecycle")
     return [row["detail"] for row in rows if row["kind"] == kind]
@@ -139,7 +139,7 @@ def test_a_broker_lives_through_a_full_disk_and_loses_nothing_acknowledged(
             disk.free()
             talk(first.address, resumes)
             first.kill()
-        assert len(told(disk, "DISK_FULL")) == 1, "told once, not with every refusal"
+        assert len(details_of(disk, "DISK_FULL")) == 1, "told once, not with every refusal"
         with broker(disk, "--flush", flush) as second:
             disk.fill()
             talk(second.address, reads_and_commits)
@@ -198,19 +198,21 @@ def test_a_broker_starts_on_a_full_disk_serves_reads_and_tells_later(
         with broker(disk) as first:
             talk(first.address, sends)
             first.kill() if is_killed else first.stop()
-        boots = len(told(disk, "BOOT"))
+        boots = len(details_of(disk, "BOOT"))
         disk.fill()
         with broker(disk) as second:
             talk(second.address, has_all)
-            assert len(told(disk, "BOOT")) == boots, "there is no room to tell it"
+            assert len(details_of(disk, "BOOT")) == boots, "there is no room to tell it"
             assert (disk.outside / "store" / "abort").exists()
             disk.free()
 
-            async def is_told() -> bool:
-                lost = [words for words in told(disk, "SPOOL_LOSS") if "no space left" in words]
-                return len(told(disk, "BOOT")) == boots + 1 and bool(lost)
+            async def is_reported() -> bool:
+                lost = [
+                    words for words in details_of(disk, "SPOOL_LOSS") if "no space left" in words
+                ]
+                return len(details_of(disk, "BOOT")) == boots + 1 and bool(lost)
 
-            asyncio.run(eventually(is_told, "the start and what was lost are told"))
+            asyncio.run(eventually(is_reported, "the start and what was lost are told"))
             talk(second.address, has_all)
             second.stop()
         assert "Traceback" not in log_of(disk).read_text()
@@ -250,10 +252,10 @@ def test_what_fits_the_log_is_kept_though_queues_and_telemetry_find_no_room(tmp_
             talk(first.address, fills)
             disk.free()
 
-            async def is_told() -> bool:
-                return bool(told(disk, "DISK_FULL"))
+            async def is_reported() -> bool:
+                return bool(details_of(disk, "DISK_FULL"))
 
-            asyncio.run(eventually(is_told, "the full disk is told when there is room for it"))
+            asyncio.run(eventually(is_reported, "the full disk is told when there is room for it"))
             first.kill()
         assert len(acked) > 20
         with broker(disk) as second:
@@ -326,5 +328,5 @@ def test_a_disk_over_its_warning_ratio_refuses_sends_until_it_is_emptier(tmp_pat
         disk.free()
         talk(running.address, lambda client: sends(client, ResponseCode.SUCCESS))
         running.stop()
-        [detail] = told(disk, "DISK_FULL")
+        [detail] = details_of(disk, "DISK_FULL")
         assert detail.endswith("full, writes are refused")

@@ -133,9 +133,9 @@ async def test_a_cloned_group_begins_where_the_other_one_is_also_after_a_restart
             answer = await client.committed(group=OTHER, queue_id=queue_id)
             assert answer.fields["offset"] == str(2 + queue_id)
     rows = spooled(tmp_path / "store", "consume_offsets")
-    told = [picked(row, "queue_id", "offset", "previous_offset") for row in rows
+    reported = [picked(row, "queue_id", "offset", "previous_offset") for row in rows
             if (row["group"], row["path"]) == (OTHER, "RESET")]  # fmt: skip
-    assert told == [(0, 2, 1), (1, 3, None)]
+    assert reported == [(0, 2, 1), (1, 3, None)]
 
 
 async def test_an_online_group_is_cloned_only_for_what_it_reads(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ async def test_members_tell_what_their_memory_holds(tmp_path: Path) -> None:
         async with consuming(running.name_server_address, GROUP, {TOPIC: seen}) as consumer:
             await consumed_by(running, consumer, seen, 8)
             answer = await client.ask(code, **header)
-            told = loads(answer.body)["consumerTable"][consumer.client_id]
-            assert {dict(key)["queueId"]: n for key, n in told.items()} == dict.fromkeys(
+            decoded = loads(answer.body)["consumerTable"][consumer.client_id]
+            assert {dict(key)["queueId"]: n for key, n in decoded.items()} == dict.fromkeys(
                 range(4), 2
             )
             other = await client.ask(code, **header, clientAddr="somebody@else")
@@ -238,11 +238,11 @@ async def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_
             moved = await admin.offsets.reset(GROUP, TOPIC, -1)
             assert set(moved.values()) == {2}, "to the end"
 
-            async def told() -> bool:
+            async def is_reported() -> bool:
                 await send(client, 1, 0)  # Wakes the pull that is held.
                 return not running.broker.state.offsets.reset_pending(GROUP, TOPIC, 0)
 
-            await eventually(told, "the held pull of queue 0 is told of its reset")
+            await eventually(is_reported, "the held pull of queue 0 is told of its reset")
             end = running.broker.state.store.max_offset(TOPIC, 0)
             committed = running.broker.state.offsets.committed
             await until(lambda: committed(GROUP, TOPIC, 0) == end, "it goes on from there")
@@ -327,9 +327,9 @@ async def test_an_offset_raised_by_hand_is_told_with_what_it_passes_over(
                 await client.commit(1, queue_id=1)
         if life == 1:
             path.write_text(path.read_text().replace('"0":2', f'"0": {raised_to}'))
-    told = spooled(Path(config.store.root), "consume_offsets")
+    reported = spooled(Path(config.store.root), "consume_offsets")
     assert [
         picked(row, "queue_id", "previous_offset", "offset", "max_offset")
-        for row in told
+        for row in reported
         if row["path"] == "RESTORE"
     ] == [(0, 2, begins_at, 10)]

@@ -91,10 +91,10 @@ async def test_a_heartbeat_with_a_number_beyond_64_bits_is_refused_and_the_broke
         await client.send()
         wanted = {"topic": TOPIC, "subString": "a = 1", "expressionType": "SQL92"}
         for field in ("subVersion", "codeSet"):
-            told = wanted | {field: [number] if field == "codeSet" else number}
+            body = wanted | {field: [number] if field == "codeSet" else number}
             data = {
                 "clientID": client.client_id,
-                "consumerDataSet": [{"groupName": GROUP, "subscriptionDataSet": [told]}],
+                "consumerDataSet": [{"groupName": GROUP, "subscriptionDataSet": [body]}],
             }
             refused = await client.ask(RequestCode.HEART_BEAT, json.dumps(data).encode())
             assert refused.code == ResponseCode.SYSTEM_ERROR

@@ -147,10 +147,10 @@ async def test_a_log_line_is_an_event_and_no_answer_moves_a_cursor(tmp_path: Pat
             )
         ]
         await rpc.close()
-        for told in shown:
-            assert [line for line in told.split("\n") if not line.isprintable()] == []
-            assert not [line for line in told.split("\n") if line.startswith("2026-")], told
-        assert all("forged" in told for told in shown), shown
+        for reported in shown:
+            assert [line for line in reported.split("\n") if not line.isprintable()] == []
+            assert not [line for line in reported.split("\n") if line.startswith("2026-")], reported
+        assert all("forged" in reported for reported in shown), shown
     log = (tmp_path / "engine.log").read_text(encoding="utf-8")
     assert "forged" in log, "what was sent is in the log, as text"
     for line in log.removesuffix("\n").split("\n"):

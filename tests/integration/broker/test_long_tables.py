@@ -185,16 +185,16 @@ async def test_a_crowd_that_leaves_at_once_is_not_told_of_each_one(tmp_path: Pat
         work = asyncio.create_task(state.work.run())
         ends = [join(membership, number) for number in range(CROWD)]
 
-        async def newest_is_told() -> bool:
+        async def newest_is_reported() -> bool:
             return all(end.sent for end in ends)
 
-        await eventually(newest_is_told, "all hear that the group has changed, once it rests")
-        told = sum(len(end.sent) for end in ends)
+        await eventually(newest_is_reported, "all hear that the group has changed, once it rests")
+        sent_count = sum(len(end.sent) for end in ends)
         at_once = MEMBER_NOTICES_AT_ONCE * (MEMBER_NOTICES_AT_ONCE + 1) // 2
-        assert told < at_once + 5 * CROWD, f"{CROWD} joined, {told} notices"
+        assert sent_count < at_once + 5 * CROWD, f"{CROWD} joined, {sent_count} notices"
         for end in ends[:-1]:
             membership.lost(end)  # type: ignore[arg-type]
-        gone = sum(len(end.sent) for end in ends) - told
+        gone = sum(len(end.sent) for end in ends) - sent_count
         assert gone < at_once + 5 * CROWD, f"{CROWD} left, {gone} notices"
         left = [one for one in listener.facts if isinstance(one, RebalanceEvent)]
         assert [one.kind for one in left].count("LEFT") == CROWD - 1, "each is a fact"

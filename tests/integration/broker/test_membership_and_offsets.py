@@ -57,8 +57,8 @@ async def test_members_come_and_go_and_the_others_are_notified(tmp_path: Path) -
         await second.close()
         await until_members(running)
     events = spooled(tmp_path / "store", "rebalance_events")
-    told = [picked(row, "kind", "client_id", "reason", "generation") for row in events]
-    assert [row for row in told if row[0] in ("JOINED", "LEFT")] == [
+    reported = [picked(row, "kind", "client_id", "reason", "generation") for row in events]
+    assert [row for row in reported if row[0] in ("JOINED", "LEFT")] == [
         ("JOINED", "c1", None, 1),
         ("JOINED", "c2", None, 2),
         ("LEFT", "c1", "UNREGISTERED", 3),
@@ -305,9 +305,9 @@ async def test_a_reset_is_told_by_the_next_pull_and_refuses_the_old_owners_repor
             ResponseCode.SUCCESS,
             "Offset has been previously reset",
         )
-        told = await client.pull(5)
-        assert told.code == ResponseCode.PULL_OFFSET_MOVED
-        assert (told.remark, told.fields["nextBeginOffset"]) == ("OFFSET_RESET", "2")
+        answer = await client.pull(5)
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert (answer.remark, answer.fields["nextBeginOffset"]) == ("OFFSET_RESET", "2")
         assert len(bodies(await client.pull(2))) == 3
     reports = spooled(tmp_path / "store", "consume_offsets")
     assert [picked(row, "offset", "path", "accepted") for row in reports] == [
@@ -353,15 +353,15 @@ async def test_a_consumer_is_asked_what_it_holds(tmp_path: Path) -> None:
         }  # fmt: skip
         await client.heartbeat()
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return bool(spooled(tmp_path / "store", "client_windows"))
 
-        await eventually(told, "the client's window is in the spool")
+        await eventually(is_reported, "the client's window is in the spool")
     window = spooled(tmp_path / "store", "client_windows")[0]
     columns = ("client_id", "first_held", "last_held", "held_count", "held_bytes")
     assert picked(window, *columns) == ("c1", 7, 9, 2, 20)
-    told_by_ours = ("finished_count", "head_message_id", "client_committed", "locked")
-    assert picked(window, *told_by_ours) == (1, "U7", 7, True)
+    reported_by_ours = ("finished_count", "head_message_id", "client_committed", "locked")
+    assert picked(window, *reported_by_ours) == (1, "U7", 7, True)
     assert [tuple(held) for held in window["held_ranges"]] == [(7, 8), (9, 10)]
 
 
@@ -403,10 +403,10 @@ async def test_who_was_told_where_to_begin_and_gave_the_queue_back_is_soon_known
             rows = spooled(tmp_path / "store", "client_windows")
             return [picked(row, "client_id", "dropped") for row in rows if row["topic"] == TOPIC]
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return ("passer-by", True) in given_back()
 
-        await eventually(told, "it says that it does not hold the queue")
+        await eventually(is_reported, "it says that it does not hold the queue")
 
 
 async def test_a_consumer_tells_each_broker_of_its_own_queues_only(tmp_path: Path) -> None:

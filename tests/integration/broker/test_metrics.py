@@ -60,29 +60,29 @@ async def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
                 await producer.send(text(topic, "late", DELAY="1"))
 
                 async def buried() -> bool:
-                    told = await values(of(running))
+                    figures = await values(of(running))
                     key = ("rocketmq_send_to_dlq_messages_total", topic, group)
-                    return len(seen) >= 13 and told.get(key) == 1
+                    return len(seen) >= 13 and figures.get(key) == 1
 
                 await eventually(buried, "every message was seen and one died")
                 live = await values(of(running))
                 assert live["rocketmq_consumer_connections", "", group] == 1
                 assert live["rocketmq_producer_connections", "", ""] >= 1
             await producer.send(text(topic, "after"))
-            told = await values(of(running))
-        assert told["rocketmq_messages_in_total", topic, ""] == 13
-        assert told["rocketmq_messages_out_total", topic, group] == 12
-        assert told["rocketmq_messages_out_total", f"%RETRY%{group}", group] == 1
-        assert told["rocketmq_consumer_lag_messages", topic, group] == 1
-        assert told["rocketmq_consumer_ready_messages", topic, group] == 1
-        assert told["rocketmq_consumer_inflight_messages", topic, group] == 0
-        assert told["rocketmq_consumer_lag_latency_milliseconds", topic, group] >= 0
-        assert told["rocketmq_throughput_in_total", topic, ""] > 13 * 91
-        assert told["rocketmq_messages_in_total", f"%RETRY%{group}", ""] == 1
-        assert told["rocketmq_messages_in_total", f"%DLQ%{group}", ""] == 1
-        assert told["rocketmq_message_size_count", "", ""] == 15
-        assert told["rocketmq_broker_permission", "", ""] == 6
-        assert told["rocketmq_storage_dispatch_behind_bytes", "", ""] == 0
+            figures = await values(of(running))
+        assert figures["rocketmq_messages_in_total", topic, ""] == 13
+        assert figures["rocketmq_messages_out_total", topic, group] == 12
+        assert figures["rocketmq_messages_out_total", f"%RETRY%{group}", group] == 1
+        assert figures["rocketmq_consumer_lag_messages", topic, group] == 1
+        assert figures["rocketmq_consumer_ready_messages", topic, group] == 1
+        assert figures["rocketmq_consumer_inflight_messages", topic, group] == 0
+        assert figures["rocketmq_consumer_lag_latency_milliseconds", topic, group] >= 0
+        assert figures["rocketmq_throughput_in_total", topic, ""] > 13 * 91
+        assert figures["rocketmq_messages_in_total", f"%RETRY%{group}", ""] == 1
+        assert figures["rocketmq_messages_in_total", f"%DLQ%{group}", ""] == 1
+        assert figures["rocketmq_message_size_count", "", ""] == 15
+        assert figures["rocketmq_broker_permission", "", ""] == 6
+        assert figures["rocketmq_storage_dispatch_behind_bytes", "", ""] == 0
         types = [
             (sample.labels["message_type"], sample.value)
             for family in text_string_to_metric_families(await scraped(of(running)))
@@ -143,10 +143,10 @@ async def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> Non
         producer = Transactor(running.client())
         for name, end in (("a", COMMIT), ("b", COMMIT), ("c", ROLLBACK)):
             await producer.end(await producer.begin(name), end)
-        told = await values(of(running))
-        assert told["rocketmq_messages_in_total", "orders", ""] == 3
-        assert told["rocketmq_commit_messages_total", "orders", ""] == 2
-        assert told["rocketmq_rollback_messages_total", "orders", ""] == 1
+        figures = await values(of(running))
+        assert figures["rocketmq_messages_in_total", "orders", ""] == 3
+        assert figures["rocketmq_commit_messages_total", "orders", ""] == 2
+        assert figures["rocketmq_rollback_messages_total", "orders", ""] == 1
 
 
 async def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_restart(
@@ -163,11 +163,11 @@ async def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_r
             others.append(await producer.begin("e", bornTimestamp=born_ms - ago_ms))
         for half, how in zip(others, (COMMIT, ROLLBACK, UNKNOWN, COMMIT, COMMIT), strict=True):
             await producer.end(half, how)
-        told = await values(of(running))
-        assert told[name, "orders", ""] == 2
-        assert told["rocketmq_commit_messages_total", "orders", ""] == 3
-        assert told[f"{finish}_count", "orders", ""] == 2, "no age is made up"
-        assert told[f"{finish}_sum", "orders", ""] == 61
+        figures = await values(of(running))
+        assert figures[name, "orders", ""] == 2
+        assert figures["rocketmq_commit_messages_total", "orders", ""] == 3
+        assert figures[f"{finish}_count", "orders", ""] == 2, "no age is made up"
+        assert figures[f"{finish}_sum", "orders", ""] == 61
         buckets = {
             sample.labels["le"]: sample.value
             for family in text_string_to_metric_families(await scraped(of(running)))
@@ -184,9 +184,9 @@ async def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_r
             "+Inf": 2,
         }
     async with cluster(with_metrics(tmp_path)) as running:
-        told = await values(of(running))
-        assert told[name, "orders", ""] == 2
-        assert (f"{finish}_count", "orders", "") not in told
+        figures = await values(of(running))
+        assert figures[name, "orders", ""] == 2
+        assert (f"{finish}_count", "orders", "") not in figures
         producer = Transactor(running.client())
         for half in (open_half, others[2]):
             await producer.end(half, ROLLBACK)
@@ -240,9 +240,9 @@ async def test_queues_nobody_may_read_any_more_are_told_apart_from_lag(tmp_path:
             defaultTopic="TBW102",
             **fields,
         )
-        told = await values(of(running))
-        assert told["rocketmq_consumer_lag_messages", "orders", "orders-group"] == 1
-        assert told["tidemark_consumer_unreadable_messages", "orders", "orders-group"] == 2
+        figures = await values(of(running))
+        assert figures["rocketmq_consumer_lag_messages", "orders", "orders-group"] == 1
+        assert figures["tidemark_consumer_unreadable_messages", "orders", "orders-group"] == 2
 
 
 async def test_a_group_whose_next_message_is_deleted_waits_since_the_oldest_kept(
@@ -263,10 +263,10 @@ async def test_a_group_whose_next_message_is_deleted_waits_since_the_oldest_kept
             return int(answer.fields["offset"]) > 3
 
         await eventually(moved, "the first messages are deleted")
-        told = await values(of(running))
+        figures = await values(of(running))
         for name in ("lag", "queueing"):
             latency = f"rocketmq_consumer_{name}_latency_milliseconds"
-            assert told[latency, "orders", "orders-group"] > 0
+            assert figures[latency, "orders", "orders-group"] > 0
 
 
 async def raw(address: str, data: bytes) -> bytes:

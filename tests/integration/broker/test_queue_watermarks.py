@@ -34,7 +34,7 @@ MARKS = ("pulled", "processed", "committed")
 ENDS = ("min_offset", "max_offset", "flushed_offset")
 
 
-def told(folder: Path, queue_id: int) -> list[tuple[Any, ...]]:
+def reported_ends(folder: Path, queue_id: int) -> list[tuple[Any, ...]]:
     """(min, max, flushed) of each row about a queue of TOPIC."""
     rows = spooled(folder / "store", "queue_watermarks")
     return [picked(row, *ENDS) for row in rows if queue_of(row) == (TOPIC, queue_id)]
@@ -59,18 +59,18 @@ async def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(
         await client.send()
 
         async def first_is_safe() -> bool:
-            return (0, 1, 1) in told(tmp_path, 0)
+            return (0, 1, 1) in reported_ends(tmp_path, 0)
 
         await eventually(first_is_safe, "the first message is told as flushed")
-        assert (0, 1, 0) in told(tmp_path, 0), "it was told before, as not flushed"
-        rows_before = len(told(tmp_path, 0))
+        assert (0, 1, 0) in reported_ends(tmp_path, 0), "it was told before, as not flushed"
+        rows_before = len(reported_ends(tmp_path, 0))
         await client.send(queue_id=1)
 
         async def second_is_safe() -> bool:
-            return (0, 1, 1) in told(tmp_path, 1)
+            return (0, 1, 1) in reported_ends(tmp_path, 1)
 
         await eventually(second_is_safe, "the other queue's message is told as flushed")
-        assert len(told(tmp_path, 0)) == rows_before, "what stands still is not told again"
+        assert len(reported_ends(tmp_path, 0)) == rows_before, "what stands still is not told again"
 
 
 async def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path) -> None:
@@ -82,31 +82,31 @@ async def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path
         for _ in range(40):
             assert (await client.send(bytes(1000))).code == ResponseCode.SUCCESS
 
-        async def all_are_told() -> bool:
-            return (0, 40, 40) in told(tmp_path, 0)
+        async def all_are_reported() -> bool:
+            return (0, 40, 40) in reported_ends(tmp_path, 0)
 
-        await eventually(all_are_told, "forty messages are told as flushed")
+        await eventually(all_are_reported, "forty messages are told as flushed")
         for path in (tmp_path / "store/commitlog").iterdir():
             os.utime(path, (1, 1))
         await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
 
         async def first_offset_moved() -> bool:
-            return any(minimum > 0 for minimum, _, _ in told(tmp_path, 0))
+            return any(minimum > 0 for minimum, _, _ in reported_ends(tmp_path, 0))
 
         await eventually(first_offset_moved, "the queue's first offset is told")
         await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
-        rows_before = told(tmp_path, 0)
+        rows_before = reported_ends(tmp_path, 0)
         await client.send(topic="other")
 
-        async def other_is_told() -> bool:
+        async def other_is_reported() -> bool:
             return queue_of(spooled(tmp_path / "store", "queue_watermarks")[-1]) == ("other", 0)
 
-        await eventually(other_is_told, "the other topic's message is told")
-        assert told(tmp_path, 0) == rows_before, "a topic that went is not told of"
+        await eventually(other_is_reported, "the other topic's message is told")
+        assert reported_ends(tmp_path, 0) == rows_before, "a topic that went is not told of"
         await client.send()
 
         async def begins_anew() -> bool:
-            return told(tmp_path, 0)[-1][:2] == (0, 1)
+            return reported_ends(tmp_path, 0)[-1][:2] == (0, 1)
 
         await eventually(begins_anew, "the topic made again begins at 0")
 
@@ -117,7 +117,7 @@ async def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path
     )
     count = WATERMARKS_PER_SAMPLE_MAX + 100
 
-    told_queues: list[int] = []
+    reported_queues: list[int] = []
     async with cluster(config) as running:
         listener = Listener()
         state = replace(running.broker.state, observer=listener)
@@ -132,10 +132,10 @@ async def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path
         for _ in range(2):
             await in_steps(watermarks.sample(state.clock.now_ms()))
         rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
-        told_queues.extend(row.queue_id for row in rows)
-    first = told_queues[:WATERMARKS_PER_SAMPLE_MAX]
+        reported_queues.extend(row.queue_id for row in rows)
+    first = reported_queues[:WATERMARKS_PER_SAMPLE_MAX]
     assert len(set(first)) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
-    assert set(told_queues) == set(range(count)), "the next one begins with the others"
+    assert set(reported_queues) == set(range(count)), "the next one begins with the others"
 
 
 async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -
     count = WATERMARKS_PER_SAMPLE_MAX + 100
     listener = Listener()
 
-    def told_queues() -> list[int]:
+    def reported_queues() -> list[int]:
         rows = [fact for fact in listener.facts if isinstance(fact, GroupWatermark)]
         return [row.queue_id for row in rows]
 
@@ -155,14 +155,16 @@ async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -
         for queue_id in range(count):
             state.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=state.clock.now_ms())
         await in_steps(watermarks.sample(state.clock.now_ms()))
-        assert len(told_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
+        assert len(reported_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
         await in_steps(watermarks.sample(state.clock.now_ms()))
-        assert set(told_queues()) == set(range(count)), "the next one goes on from there"
-        told_before = len(told_queues())
+        assert set(reported_queues()) == set(range(count)), "the next one goes on from there"
+        reported_before = len(reported_queues())
         state.offsets.commit(GROUP, TOPIC, 7, 2, now_ms=state.clock.now_ms())
         await in_steps(watermarks.sample(state.clock.now_ms()))
         await in_steps(watermarks.sample(state.clock.now_ms()))
-        assert told_queues()[told_before:].count(7) == 1, "who moved is told when its turn comes"
+        assert reported_queues()[reported_before:].count(7) == 1, (
+            "who moved is told when its turn comes"
+        )
 
 
 def marks_of_group(folder: Path, *names: str) -> list[tuple[Any, ...]]:
@@ -192,10 +194,10 @@ async def test_a_group_that_pulls_and_finishes_is_told_though_it_commits_nothing
                     }
                 }  # fmt: skip
 
-                async def is_told(mark: tuple[int, int] = (pulled, processed)) -> bool:
+                async def is_reported(mark: tuple[int, int] = (pulled, processed)) -> bool:
                     return (*mark, None) in marks_of_group(tmp_path, *MARKS)
 
-                await eventually(is_told, f"that {pulled} are pulled and {processed} finished")
+                await eventually(is_reported, f"that {pulled} are pulled and {processed} finished")
         assert marks_of_group(tmp_path, "pulled")[-2:] == [(2,), (4,)]
 
 
@@ -316,10 +318,10 @@ async def test_a_group_that_never_commits_and_has_pulled_all_is_told_nothing_of(
         await client.heartbeat()
         await client.pull(0)
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return marks_of_group(tmp_path, "pulled")[-1:] == [(1,)]
 
-        await eventually(is_told, "that it has pulled all")
+        await eventually(is_reported, "that it has pulled all")
         rows_before = len(spooled(tmp_path / "store", "group_watermarks"))
         for _ in range(5):
             await client.pull(1)

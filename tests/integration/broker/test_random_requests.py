@@ -161,10 +161,10 @@ class Draw:
         return self.chance.sample(BODY_FIELDS, self.chance.randrange(count + 1))
 
     def batch_entry(self) -> bytes:
-        body, told = b"b" * self.chance.randrange(9), self.properties().encode()
-        size = 22 + len(body) + len(told) + self.chance.choice([0, 0, 0, 1, -1])
+        body, properties = b"b" * self.chance.randrange(9), self.properties().encode()
+        size = 22 + len(body) + len(properties) + self.chance.choice([0, 0, 0, 1, -1])
         head = pack(">iiiii", size, 0, 0, 0, len(body))
-        return head + body + pack(">h", len(told)) + told
+        return head + body + pack(">h", len(properties)) + properties
 
 
 async def ask_at_random(running: Cluster, draw: Draw) -> dict[int, int]:

@@ -98,8 +98,8 @@ async def a_shop(running: Cluster) -> Shop:
     shop.half_offset = int(sent.fields["queueOffset"])
     await shop.ask(Code.SEND_MESSAGE, CANARY, **plain | {"queueId": 1})
     for queue_id in (0, 1):  # One of them is locked, which keeps others away by itself.
-        told = {"queueId": queue_id, "commitOffset": 1}
-        await shop.ask(Code.UPDATE_CONSUMER_OFFSET, **plain | told)
+        fields = {"queueId": queue_id, "commitOffset": 1}
+        await shop.ask(Code.UPDATE_CONSUMER_OFFSET, **plain | fields)
     return shop
 
 
@@ -129,12 +129,12 @@ class Stranger(Draw):
         near = place + chance.choice([0, 0, 0, 0, 88, -1, 1])
         properties = f"REPLY_TO_CLIENT\x01{CLIENT}\x02CORRELATION_ID\x017\x02"
         properties += f"DEAD_GROUP\x01{GROUP}\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02"
-        told = request_fields(chance.choice(topics), group, near, client_id=CLIENT)
-        told |= {"properties": properties, "producerGroup": "sellers", "commitOffset": 0}
-        told["queueId"] = chance.choice([0, 1])
-        told |= {"commitOrRollback": chance.choice([8, 12]), "queueOffset": 0, "sysFlag": 4}
-        told |= {"tranStateTableOffset": self.shop.half_offset, "maxMsgNums": 32}
-        return {name: str(value) for name, value in told.items()}
+        fields = request_fields(chance.choice(topics), group, near, client_id=CLIENT)
+        fields |= {"properties": properties, "producerGroup": "sellers", "commitOffset": 0}
+        fields["queueId"] = chance.choice([0, 1])
+        fields |= {"commitOrRollback": chance.choice([8, 12]), "queueOffset": 0, "sysFlag": 4}
+        fields |= {"tranStateTableOffset": self.shop.half_offset, "maxMsgNums": 32}
+        return {name: str(value) for name, value in fields.items()}
 
 
 async def ask_as(credentials: Credentials, draw: Stranger) -> dict[int, int]:

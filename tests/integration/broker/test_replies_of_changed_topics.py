@@ -74,28 +74,28 @@ async def test_a_reply_brings_no_deleted_topic_back(tmp_path: Path) -> None:
         gone = await running.client().ask(Code.DELETE_TOPIC_IN_BROKER, topic=REPLIES)
         assert gone.code == ResponseCode.SUCCESS, gone.remark
         slow.may_take.set()
-        told = await answer
-        assert not queues_of_replies(running), (told.code, told.remark)
-        assert told.code == ResponseCode.TOPIC_NOT_EXIST, told.remark
+        reply = await answer
+        assert not queues_of_replies(running), (reply.code, reply.remark)
+        assert reply.code == ResponseCode.TOPIC_NOT_EXIST, reply.remark
 
 
 async def test_a_reply_goes_into_no_queue_that_was_taken_away(tmp_path: Path) -> None:
     async with reply_under_way(tmp_path) as (running, slow, answer):
         await make(running, 1)
         slow.may_take.set()
-        told = await answer
-        assert told.code == ResponseCode.SUCCESS, told.remark
+        reply = await answer
+        assert reply.code == ResponseCode.SUCCESS, reply.remark
         assert queues_of_replies(running) == [0]
-        assert told.fields["queueId"] == "0"
+        assert reply.fields["queueId"] == "0"
 
 
 async def test_a_reply_is_not_stored_where_writing_was_forbidden_meanwhile(tmp_path: Path) -> None:
     async with reply_under_way(tmp_path) as (running, slow, answer):
         await make(running, 4, perm=4)
         slow.may_take.set()
-        told = await answer
-        assert not queues_of_replies(running), (told.code, told.remark)
-        assert told.code == ResponseCode.NO_PERMISSION, told.remark
+        reply = await answer
+        assert not queues_of_replies(running), (reply.code, reply.remark)
+        assert reply.code == ResponseCode.NO_PERMISSION, reply.remark
 
 
 async def test_what_is_refused_for_the_brokers_permission_makes_no_topic(tmp_path: Path) -> None:

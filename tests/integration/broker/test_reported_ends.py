@@ -55,10 +55,10 @@ async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_lif
             await client.send()
         await client.commit(2)
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return bool(spooled(tmp_path / "store", "group_watermarks"))
 
-        await eventually(is_told, "the group is told")
+        await eventually(is_reported, "the group is told")
         await delete_topic(client)
         assert ends(tmp_path) == [("TOPIC_GONE", None, TOPIC, None)], "told before the answer"
         await client.send()
@@ -69,12 +69,12 @@ async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_lif
         await eventually(is_taken, "its message is there to be consumed")
         await client.commit(1)
 
-        async def is_told_again() -> bool:
+        async def is_reported_again() -> bool:
             return any(
                 row["committed"] == 1 for row in spooled(tmp_path / "store", "group_watermarks")
             )
 
-        await eventually(is_told_again, "the group's new offset is told")
+        await eventually(is_reported_again, "the group's new offset is told")
     rows = spooled_in_order(tmp_path / "store")
     gone = next(seq for seq, _, row in rows if row.get("kind") == "TOPIC_GONE")
     marks = [
@@ -110,11 +110,11 @@ async def test_a_group_deleted_with_its_offsets_is_told_gone_and_without_them_no
         assert ends(tmp_path)[1:] == [("GROUP_GONE", GROUP, None, None)]
         await client.send(topic=OTHER)
 
-        async def other_is_told() -> bool:
+        async def other_is_reported() -> bool:
             rows = spooled(tmp_path / "store", "queue_watermarks")
             return any(row["topic"] == OTHER for row in rows)
 
-        await eventually(other_is_told, "a later sample")
+        await eventually(other_is_reported, "a later sample")
     rows = spooled_in_order(tmp_path / "store")
     gone = next(seq for seq, _, row in rows if row.get("kind") == "GROUP_GONE")
     after = [row for seq, table, row in rows if table == "group_watermarks" and seq > gone]

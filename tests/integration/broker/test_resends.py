@@ -173,8 +173,10 @@ async def test_a_resend_after_the_broker_was_killed_gets_the_first_place(
     assert await stored_bodies(client) == [b"pay 7", packed]
 
     await engine.end(signal.SIGTERM)
-    told = [row["detail"] for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"]
-    assert told == [
+    reported = [
+        row["detail"] for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"
+    ]
+    assert reported == [
         (
             f"topic {TOPIC}: 3 resends answered with their first copy, "
             "1 refused for another body under the same UNIQ_KEY"

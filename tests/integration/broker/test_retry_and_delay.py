@@ -120,12 +120,12 @@ async def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_ever
         ("DEAD_LETTERED", 2, None, "U1", TOPIC, 0, 1),
     ]
     assert flow[-1]["reason"] == "1 retry failed"
-    risks, _ = computed(RISKS, {"retry_dlq_flow": facts("retry_dlq_flow", *map(as_told, flow))})
+    risks, _ = computed(RISKS, {"retry_dlq_flow": facts("retry_dlq_flow", *map(as_fact, flow))})
     columns = ("cause", "outcome", "topic", "queue_id", "from_offset", "to_offset", "message_id")
     assert only(risks, *columns) == [("SEND_BACK", "CONFIRMED", TOPIC, 0, 1, 2, "U1")]
 
 
-def as_told(row: dict[str, Any]) -> dict[str, Any]:
+def as_fact(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the spool as a literal fact, without what only the spool's own order says."""
     return {name: value for name, value in row.items() if value is not None}
 
@@ -143,8 +143,8 @@ async def test_an_origin_that_is_gone_or_another_message_is_unknown(tmp_path: Pa
         key_alone = {"ORIGIN_MESSAGE_ID": "U1", "RETRY_TOPIC": TOPIC}
         here = {"ORIGIN_MESSAGE_ID": first.offset_message_id, "RETRY_TOPIC": TOPIC}
         origin_of = running.broker.services.sending.origins.origin_of
-        for told in (names_another, elsewhere, key_alone):
-            assert origin_of({"UNIQ_KEY": "U1", **told}) == (None, None), told
+        for properties in (names_another, elsewhere, key_alone):
+            assert origin_of({"UNIQ_KEY": "U1", **properties}) == (None, None), properties
         assert origin_of({"UNIQ_KEY": "U1", **here}) == (0, 0)
         assert origin_of(here) == origin_of({}) == (None, None)
         await running.client().ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)

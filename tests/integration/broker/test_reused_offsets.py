@@ -44,7 +44,7 @@ async def lose_pulled_messages(folder: Path, names: list[str]) -> BrokerConfig:
     return after_the_cut(config)
 
 
-async def told(config: BrokerConfig, count: int) -> list[dict[str, Any]]:
+async def reused_rows(config: BrokerConfig, count: int) -> list[dict[str, Any]]:
     """The rows of reused_offsets, once there are so many."""
 
     async def are_there() -> bool:
@@ -63,7 +63,7 @@ async def test_both_messages_of_an_offset_are_told_when_another_one_gets_it(
         await send(client, [f"new-{number}" for number in range(LOST - 1)])
         assert spooled(Path(config.store.root), "reused_offsets") == []
         await send(client, ["new-last"])
-        assert await told(config, 1) == [
+        assert await reused_rows(config, 1) == [
             {
                 "group": "g",
                 "topic": "orders",
@@ -81,7 +81,7 @@ async def test_of_messages_that_their_broker_named_both_are_told(tmp_path: Path)
     config = await lose_pulled_messages(tmp_path, ["", ""])
     async with cluster(config) as running:
         await send(running.client("producer@1"), ["", ""])
-        [row] = await told(config, 1)
+        [row] = await reused_rows(config, 1)
         assert len({row["message_id_before"], row["message_id"], None}) == 3
 
 
@@ -91,7 +91,7 @@ async def test_a_lost_message_waits_over_further_lives_for_its_offset(tmp_path: 
         pass
     async with cluster(config) as running:
         await send(running.client("producer@1"), ["lost"])
-        [row] = await told(config, 1)
+        [row] = await reused_rows(config, 1)
         assert (row["message_id_before"], row["message_id"]) == ("lost", "lost")
     async with cluster(config) as running:
         await send(running.client("producer@1"), ["more"])

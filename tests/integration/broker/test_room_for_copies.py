@@ -122,37 +122,37 @@ async def test_whatever_is_accepted_keeps_its_properties_over_retries_death_and_
     async with cluster(broker_config(tmp_path, log_bytes=LOG_BYTES)) as running:
         client = running.client()
         await client.heartbeat()
-        paths, told = Paths(client), {}
+        paths, answers = Paths(client), {}
         for number in range(42):
             body, properties = b"%d" % number, drawn(chance)
             if await SENDS[number % 3](client, body, encode_properties(properties)):
-                told[body] = properties
-        by_send = [[body for body in told if int(body) % 3 == send] for send in range(3)]
+                answers[body] = properties
+        by_send = [[body for body in answers if int(body) % 3 == send] for send in range(3)]
         assert all(3 < len(bodies) < 14 for bodies in by_send), "some are refused, some are not"
 
         def are_whole(messages: list[MessageExt]) -> None:
             for message in messages:
-                said = {n: v for n, v in told[message.body].items() if n not in ADDED}
+                said = {n: v for n, v in answers[message.body].items() if n not in ADDED}
                 assert said.items() <= message.properties.items(), message.topic
                 assert PROPERTY_LEFT_OUT not in message.properties
 
-        now = await moved(paths, set(told), TOPIC, 0)
+        now = await moved(paths, set(answers), TOPIC, 0)
         for times in range(1, 4):
             for message in now:
                 await send_back(client, message, 1)
-            now = await moved(paths, set(told), RETRY, times)
+            now = await moved(paths, set(answers), RETRY, times)
             are_whole(now)
         for message in now:
             await send_back(client, message, -1)
-        are_whole(await moved(paths, set(told), DLQ, 4))
+        are_whole(await moved(paths, set(answers), DLQ, 4))
         await redrive_all(running)
-        now = await moved(paths, set(told), RETRY, 0)
+        now = await moved(paths, set(answers), RETRY, 0)
         are_whole(now)
         for message in now:
             await send_back(client, message, 1)
-        for message in await moved(paths, set(told), RETRY, 1):
+        for message in await moved(paths, set(answers), RETRY, 1):
             await send_back(client, message, -1)
-        are_whole(await moved(paths, set(told), DLQ, 2))
+        are_whole(await moved(paths, set(answers), DLQ, 2))
 
 
 async def redrive_all(running: Cluster, *, leave_out: bool = False, **words: str) -> None:
@@ -194,9 +194,9 @@ async def test_what_leaves_no_room_is_refused_by_every_way_of_sending(tmp_path: 
         }
         for way, answer in answers.items():
             assert answer.code == ResponseCode.MESSAGE_ILLEGAL, f"{way}: {answer.remark}"
-            told = re.search(REFUSAL, str(answer.remark))
-            assert told, f"{way}: {answer.remark}"
-            figures = [int(figure or 0) for figure in told.groups()]
+            refusal = re.search(REFUSAL, str(answer.remark))
+            assert refusal, f"{way}: {answer.remark}"
+            figures = [int(figure or 0) for figure in refusal.groups()]
             assert sum(figures[:3]) == figures[3] == PROPERTIES_BYTES_MAX + figures[4], way
             if way in {"plain", "own copy", "reply"}:
                 assert figures[0] == PROPERTIES_BYTES_MAX - OWN_BYTES, "what the sender has sent"
@@ -289,9 +289,9 @@ async def test_a_dead_letter_that_fills_its_record_goes_as_far_as_the_decision_l
         (dead,) = await moved(paths, {b"brim"}, DLQ, 2)
         with pytest.raises(RequestRefused, match="1 stay dead letters") as stuck:
             await redrive_all(running, who="ann", why="w" * 400)
-        told = str(stuck.value)
-        assert "its properties have 32567 bytes, a re-drive adds 486 for" in told, told
-        assert f"the longest is 'BIG' with {len(dead.properties['BIG']) + 5} bytes" in told
+        refusal = str(stuck.value)
+        assert "its properties have 32567 bytes, a re-drive adds 486 for" in refusal, refusal
+        assert f"the longest is 'BIG' with {len(dead.properties['BIG']) + 5} bytes" in refusal
         await redrive_all(running, who="ann", why="w")
         (whole,) = await moved(paths, {b"brim"}, RETRY, 0)
         assert whole.properties["BIG"] == dead.properties["BIG"]

@@ -79,19 +79,19 @@ async def test_a_batch_is_stored_as_messages_with_consecutive_offsets(tmp_path: 
         assert bodies(await client.pull(0)) == [b"before", b"b0", b"b1", b"b2"]
 
 
-@pytest.mark.parametrize("told", ["true", "1"])
+@pytest.mark.parametrize("reason", ["true", "1"])
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_batch_is_a_batch_under_any_code_of_sending(
-    tmp_path: Path, code: RequestCode, told: str
+    tmp_path: Path, code: RequestCode, reason: str
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         batch = encode_batch([Message(TOPIC, b"b%d" % number) for number in range(3)])
         if code is RequestCode.SEND_MESSAGE:
-            sent = await client.send(batch, batch=told)
+            sent = await client.send(batch, batch=reason)
         else:
             fields = dict(
-                zip("abcdefghim", ("p", TOPIC, "TBW102", 4, 0, 0, 7, 0, "", told), strict=True)
+                zip("abcdefghim", ("p", TOPIC, "TBW102", 4, 0, 0, 7, 0, "", reason), strict=True)
             )
             sent = await client.ask(code, batch, **fields)
         assert sent.code == ResponseCode.SUCCESS, sent.remark

@@ -81,11 +81,11 @@ async def test_a_step_of_the_clock_takes_nothing_from_anybody(tmp_path: Path, st
         apart_ms = second.store_timestamp_ms - first.store_timestamp_ms
         assert abs(apart_ms - max(0, step_ms)) < 60_000
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             rows = spooled(tmp_path / "store", "lifecycle")
             return any(row["kind"] == "CLOCK_STEPPED" for row in rows)
 
-        await eventually(told, "the step is a row")
+        await eventually(is_reported, "the step is a row")
     (row,) = [r for r in spooled(tmp_path / "store", "lifecycle") if r["kind"] == "CLOCK_STEPPED"]
     assert ("forward" if step_ms > 0 else "back") in row["detail"]
     assert int(row["detail"].split()[-2]) == pytest.approx(HOUR_MS, abs=100)

@@ -134,8 +134,8 @@ async def test_a_long_snapshot_is_told_in_many_samples_and_its_place_is_where_it
     assert not snapshots(middle)
     (snapshot,) = snapshots(ended)
     assert snapshot.seq_from == before + 1
-    told = keys([*begun, *middle, *ended])
-    assert len(told) == len(set(told)) == count + 5, "who moved meanwhile had its row"
+    reported = keys([*begun, *middle, *ended])
+    assert len(reported) == len(set(reported)) == count + 5, "who moved meanwhile had its row"
 
 
 async def test_what_went_has_no_row_in_the_next_snapshot(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ async def test_a_snapshot_of_which_rows_were_lost_is_none_and_the_next_begins(
         await broker.sample()
         begun = await broker.sample(after_ms=INTERVAL_MS)
         broker.listener.losses += 1
-        ended, anew, told = [await broker.sample() for _ in range(3)]
+        ended, anew, reported = [await broker.sample() for _ in range(3)]
     assert not snapshots([*begun, *ended, *anew])
     assert len(keys(ended)) == 1
-    assert len(snapshots(told)) == 1
-    assert len(set(keys([*anew, *told]))) == SNAPSHOT_TURNS_MIN + 5
+    assert len(snapshots(reported)) == 1
+    assert len(set(keys([*anew, *reported]))) == SNAPSHOT_TURNS_MIN + 5
 
 
 async def test_a_disk_that_fails_again_and_again_makes_no_broker_tell_all_of_it_all_the_time(
@@ -230,23 +230,23 @@ async def test_in_the_spool_all_that_is_there_was_told_since_a_snapshot_began(
             await client.send(queue_id=queue_id)
             await client.commit(1, queue_id=queue_id)
 
-        async def told_thrice() -> bool:
+        async def reported_thrice() -> bool:
             rows = spooled(tmp_path / "store", "lifecycle")
             return [row["kind"] for row in rows].count("SNAPSHOT") >= 3
 
-        await eventually(told_thrice, "three snapshots are told")
+        await eventually(reported_thrice, "three snapshots are told")
     rows = spooled_in_order(tmp_path / "store")
     ends = [(seq, row) for seq, table, row in rows if row.get("kind") == "SNAPSHOT"]
     assert rows[-1][2]["kind"] == "SHUTDOWN"
     assert ends[-1][0] == rows[-1][0] - 1, "the last one is told at the stop"
     for seq_to, snapshot in ends[1:]:
         span = [one for one in rows if snapshot["seq_from"] <= one[0] < seq_to]
-        told = {
+        fields = {
             (table, row.get("group"), row["queue_id"])
             for _, table, row in span
             if table in {"queue_watermarks", "group_watermarks"} and row["topic"] == TOPIC
         }
-        assert told == {("queue_watermarks", None, one) for one in range(4)} | {
+        assert fields == {("queue_watermarks", None, one) for one in range(4)} | {
             ("group_watermarks", GROUP, one) for one in range(4)
         }
     assert [picked(row, "clean", "group") for _, row in ends[:1]] == [(None, None)]

@@ -54,7 +54,7 @@ async def read(client: RawClient, group: str, *, queue_id: int = 0, offset: int 
     return bodies(answer)
 
 
-def told(engine: KillableEngine) -> list[tuple[Any, ...]]:
+def reported_resends(engine: KillableEngine) -> list[tuple[Any, ...]]:
     """Group, id, and place of the second copy, in order."""
     rows = [row for row in spooled(engine.store, "retry_dlq_flow") if row["step"] == "SENT_AGAIN"]
     columns = ("group", "message_id", "origin_topic", "origin_queue_id", "origin_offset")
@@ -72,15 +72,15 @@ async def test_a_message_that_is_sent_again_after_a_kill_is_told_to_every_group_
     await engine.start()
     await send(client, b"between", queue_id=1, UNIQ_KEY=f"{KEY[:-1]}3")
     await send(client, b"pay 7", queue_id=1)
-    assert told(engine) == [], "nobody was handed the second copy yet"
+    assert reported_resends(engine) == [], "nobody was handed the second copy yet"
     for _ in range(2):
         assert await read(client, "early", queue_id=1) == [b"between", b"pay 7"]
     second = (KEY, TOPIC, 1, 1)
-    assert told(engine) == [("early", *second)]
+    assert reported_resends(engine) == [("early", *second)]
     await engine.end(signal.SIGKILL)
     await engine.start()
     assert await read(client, "late", queue_id=1) == [b"between", b"pay 7"]
-    assert told(engine) == [("early", *second), ("late", *second)]
+    assert reported_resends(engine) == [("early", *second), ("late", *second)]
     rows = spooled(engine.store, "retry_dlq_flow")
     assert all("an earlier copy is at queue 0, offset 0" in row["reason"] for row in rows)
 
@@ -98,10 +98,10 @@ async def test_what_only_looks_like_a_second_copy_is_not_told(
     await send(client, b"later", queue_id=1, UNIQ_KEY="D", DELAY=1)
     assert await read(client, "group", queue_id=1) == [b"later"]
     assert (await client.pull(0, topic="elsewhere", group="group")).body
-    assert told(engine) == []
+    assert reported_resends(engine) == []
     await send(client, b"later", queue_id=1, UNIQ_KEY="D", DELAY=1)
     assert await read(client, "group", queue_id=1, offset=1) == [b"later"]
-    assert told(engine) == [("group", "D", TOPIC, 1, 1)]
+    assert reported_resends(engine) == [("group", "D", TOPIC, 1, 1)]
 
 
 @run_by(with_engine, "tmp_path")
@@ -125,10 +125,10 @@ async def test_a_client_that_repeats_one_id_is_compared_up_to_a_limit_and_the_re
     sent = await client.ask(RequestCode.SEND_BATCH_MESSAGE, batch, **header)
     assert sent.code == ResponseCode.SUCCESS, sent.remark
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         await send(client, b"again")
         rows = [row for row in spooled(engine.store, "lifecycle") if row["kind"] == "RESENDS"]
         assert all("may be second copies were not compared" in row["detail"] for row in rows)
         return sum(int(row["detail"].split()[0]) for row in rows) >= more
 
-    await eventually(is_told, "the number of those passed over")
+    await eventually(is_reported, "the number of those passed over")

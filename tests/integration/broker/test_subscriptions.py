@@ -157,14 +157,14 @@ async def test_members_that_read_different_topics_are_named_with_the_fix(
             assert lost.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
             assert len(bodies(await second.pull(0, topic="B", **PLAIN))) == 1
         await second.heartbeat(topics=("A",))
-    told, over = conflicts(tmp_path)
-    assert picked(told, "client_id", "before", "after") == (
+    reported, over = conflicts(tmp_path)
+    assert picked(reported, "client_id", "before", "after") == (
         "c2",
         [],
         ["c1 reads A:*", "c2 reads B:*"],
     )
-    assert told["reason"].startswith("c1 reads A:*; c2 reads B:*; the broker keeps")
-    assert told["reason"].endswith(
+    assert reported["reason"].startswith("c1 reads A:*; c2 reads B:*; the broker keeps")
+    assert reported["reason"].endswith(
         "are not read, about 2 of 4 of A and about 2 of 4 of B; "
         "fix: subscribe every member to A:* and B:*, or put c2 into a group of its own"
     )
@@ -184,9 +184,9 @@ async def test_a_member_that_subscribes_to_nothing_takes_the_others_topics_away_
         await first.send(topic="A")
         refused = await first.pull(0, topic="A", **PLAIN)
         assert refused.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
-    told, _ = conflicts(tmp_path)
-    assert told["after"] == ["c1 reads A:*", "c2 reads nothing"]
-    assert told["reason"].endswith(
+    reported, _ = conflicts(tmp_path)
+    assert reported["after"] == ["c1 reads A:*", "c2 reads nothing"]
+    assert reported["reason"].endswith(
         "subscribe every member to A:*, or put c2 into a group of its own"
     )
 

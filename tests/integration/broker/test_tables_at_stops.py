@@ -59,8 +59,8 @@ async def test_a_clean_stop_persists_offsets_of_messages_that_no_timer_has_synce
             await client.send()
         await client.commit(5)
     assert offsets_in(config.config_folder)[f"{TOPIC}@{GROUP}"] == {"0": 5}
-    told = [row["kind"] for row in spooled(Path(config.store.root), "lifecycle")]
-    assert "OFFSETS_HELD_BACK" not in told
+    reported = [row["kind"] for row in spooled(Path(config.store.root), "lifecycle")]
+    assert "OFFSETS_HELD_BACK" not in reported
 
 
 async def test_offsets_are_persisted_together_with_the_log_before_them(tmp_path: Path) -> None:
@@ -94,18 +94,18 @@ async def test_a_report_that_is_held_back_another_time_is_told_again(tmp_path: P
             await tables.services.persistence.save_offsets("TIMER")
         stand_at(running, 9)
         await tables.services.persistence.save_offsets("TIMER")
-    told = [
+    reported = [
         row["detail"]
         for row in spooled(Path(config.store.root), "lifecycle")
         if row["kind"] == "OFFSETS_HELD_BACK"
     ]
     assert [
         f"{GROUP} on queue 0 of {TOPIC} at {at}" in row
-        for at, row in zip((1, 3), told, strict=True)
+        for at, row in zip((1, 3), reported, strict=True)
     ] == [
         True,
         True,
-    ], told
+    ], reported
 
 
 async def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_once(
@@ -125,9 +125,9 @@ async def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_onc
         assert running.broker.state.offsets.committed(GROUP, TOPIC, 0) == 9, "as reported"
         assert running.broker.state.offsets.persisted(GROUP, TOPIC, 0) == 5, "as on disk"
     assert offsets_in(config.config_folder)[f"{TOPIC}@{GROUP}"] == {"0": 5}
-    (told,) = [
+    (reported,) = [
         row["detail"]
         for row in spooled(Path(config.store.root), "lifecycle")
         if row["kind"] == "OFFSETS_HELD_BACK"
     ]
-    assert f"{GROUP} on queue 0 of {TOPIC} at 5 instead of 9" in told
+    assert f"{GROUP} on queue 0 of {TOPIC} at 5 instead of 9" in reported

@@ -94,13 +94,13 @@ async def test_more_queues_are_told_to_the_groups_that_read_them(tmp_path: Path)
         await make_topic(client, TOPIC, 1)
         await client.heartbeat()
         await make_topic(client, TOPIC, 2)
-    (told,) = [
+    (reported,) = [
         row
         for row in spooled(tmp_path / "store", "rebalance_events")
         if row["kind"] == "QUEUES_CHANGED"
     ]
-    assert picked(told, "group", "client_id") == (GROUP, None)
-    assert (told["before"], told["after"]) == (["orders:0"], ["orders:0", "orders:1"])
+    assert picked(reported, "group", "client_id") == (GROUP, None)
+    assert (reported["before"], reported["after"]) == (["orders:0"], ["orders:0", "orders:1"])
 
 
 async def test_a_group_is_made_listed_and_deleted_with_its_offsets(tmp_path: Path) -> None:

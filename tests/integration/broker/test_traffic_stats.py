@@ -23,10 +23,10 @@ async def stats(client: RawClient, name: str, key: str) -> RemotingCommand:
 async def day(client: RawClient, name: str, key: str) -> tuple[int, float]:
     answer = await stats(client, name, key)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
-    told: dict[str, Any] = json.loads(answer.body)
-    assert sorted(told) == ["statsDay", "statsHour", "statsMinute"]
-    assert told["statsMinute"] == told["statsHour"] | {"tps": told["statsMinute"]["tps"]}
-    return told["statsDay"]["sum"], told["statsDay"]["avgpt"]
+    decoded: dict[str, Any] = json.loads(answer.body)
+    assert sorted(decoded) == ["statsDay", "statsHour", "statsMinute"]
+    assert decoded["statsMinute"] == decoded["statsHour"] | {"tps": decoded["statsMinute"]["tps"]}
+    return decoded["statsDay"]["sum"], decoded["statsDay"]["avgpt"]
 
 
 async def test_puts_and_gets_are_counted_by_topic_group_and_broker(tmp_path: Path) -> None:
@@ -65,18 +65,18 @@ async def test_every_groups_progress_is_told_at_once(tmp_path: Path) -> None:
         await client.pull(0)
         await client.commit(2)
         answer = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False)
-        told: Any = fastjson.loads(answer.body)
-        (mine,) = [one[GROUP] for one in told["consumeStatsList"] if GROUP in one]
+        decoded: Any = fastjson.loads(answer.body)
+        (mine,) = [one[GROUP] for one in decoded["consumeStatsList"] if GROUP in one]
         marks = [
             (row["brokerOffset"], row["consumerOffset"], row["pullOffset"])
             for row in mine[0]["offsetTable"].values()
         ]
         assert sorted(marks) == [(0, 0, 0)] * 3 + [(5, 2, 5)]
-        assert (told["totalDiff"], told["totalInflightDiff"]) == (3, 3)
-        assert told["brokerAddr"] == running.broker.address
+        assert (decoded["totalDiff"], decoded["totalInflightDiff"]) == (3, 3)
+        assert decoded["brokerAddr"] == running.broker.address
         ordered = await client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=True)
-        told = fastjson.loads(ordered.body)
-        assert told["totalDiff"] == 0, "the topic is no ordered one"
+        decoded = fastjson.loads(ordered.body)
+        assert decoded["totalDiff"] == 0, "the topic is no ordered one"
 
 
 async def test_the_runtime_figures_have_rocketmqs_names_and_are_true(tmp_path: Path) -> None:
@@ -88,24 +88,24 @@ async def test_the_runtime_figures_have_rocketmqs_names_and_are_true(tmp_path: P
         await client.pull(0)
         await client.pull(4)
         answer = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-        told: dict[str, str] = json.loads(answer.body)["table"]
+        decoded: dict[str, str] = json.loads(answer.body)["table"]
         theirs = {key for key in CASES["runtime_info_keys"] if "scheduleMessage" not in key}
-        assert theirs <= told.keys()
-        assert re.fullmatch(r"\d+\.\d\d", told["putLatency99"])
-        assert told["putMessageDistributeTime"].count(":0 ") == 13, "the first minute goes on"
-        assert int(told["putMessageEntireTimeMax"]) < 60_000
-        assert told["putMessageFailedTimes"] == "0"
-        assert told["putMessageTimesTotal"] == told["msgPutTotalTodayNow"] == "4"
-        assert told["msgGetTotalTodayNow"] == "4"
-        assert told["putMessageSizeTotal"] == told["commitLogMaxOffset"]
-        assert float(told["putMessageAverageSize"]) * 4 == int(told["commitLogMaxOffset"])
-        rates = [float(rate) for rate in told["putTps"].split(" ")]
+        assert theirs <= decoded.keys()
+        assert re.fullmatch(r"\d+\.\d\d", decoded["putLatency99"])
+        assert decoded["putMessageDistributeTime"].count(":0 ") == 13, "the first minute goes on"
+        assert int(decoded["putMessageEntireTimeMax"]) < 60_000
+        assert decoded["putMessageFailedTimes"] == "0"
+        assert decoded["putMessageTimesTotal"] == decoded["msgPutTotalTodayNow"] == "4"
+        assert decoded["msgGetTotalTodayNow"] == "4"
+        assert decoded["putMessageSizeTotal"] == decoded["commitLogMaxOffset"]
+        assert float(decoded["putMessageAverageSize"]) * 4 == int(decoded["commitLogMaxOffset"])
+        rates = [float(rate) for rate in decoded["putTps"].split(" ")]
         assert len(rates) == 3
         assert min(rates) > 0
-        assert float(told["getMissTps"].split(" ")[0]) > 0
+        assert float(decoded["getMissTps"].split(" ")[0]) > 0
         now_ms = system_runtime().clock.now_ms()
-        assert 0 <= now_ms - int(told["earliestMessageTimeStamp"]) < 60_000
-        assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", told["runtime"])
-        assert re.fullmatch(r"Total : .+ GiB, Free : .+ GiB\.", told["commitLogDirCapacity"])
+        assert 0 <= now_ms - int(decoded["earliestMessageTimeStamp"]) < 60_000
+        assert re.fullmatch(r"\[ 0 days, 0 hours, 0 minutes, \d+ seconds \]", decoded["runtime"])
+        assert re.fullmatch(r"Total : .+ GiB, Free : .+ GiB\.", decoded["commitLogDirCapacity"])
         store = tmp_path / "store" / "commitlog"
-        assert told[f"commitLogDiskRatio_{store}"] == told["commitLogDiskRatio"]
+        assert decoded[f"commitLogDiskRatio_{store}"] == decoded["commitLogDiskRatio"]

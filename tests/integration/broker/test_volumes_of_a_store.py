@@ -28,7 +28,7 @@ def measuring_often(folder: Path) -> BrokerConfig:
     return replace(config, store=store)
 
 
-def full_disks_told(config: BrokerConfig) -> list[str]:
+def full_disks_reported(config: BrokerConfig) -> list[str]:
     rows = spooled(Path(config.store.root), "lifecycle")
     return [str(row["detail"]) for row in rows if row["kind"] == "DISK_FULL"]
 
@@ -44,16 +44,16 @@ async def test_a_full_volume_without_messages_is_told_and_the_broker_goes_on(
         assert (await client.send(b"before")).code == ResponseCode.SUCCESS
         disk.ratios = {folder: 0.99}
 
-        async def is_told() -> bool:
-            return bool(full_disks_told(config))
+        async def is_reported() -> bool:
+            return bool(full_disks_reported(config))
 
-        await eventually(is_told, f"the full volume of {folder} is told")
+        await eventually(is_reported, f"the full volume of {folder} is told")
         await asyncio.sleep(0.2)  # More rounds, which find what is known.
         assert (await client.send(b"after")).code == ResponseCode.SUCCESS
         assert bodies(await client.pull(0)) == [b"before", b"after"]
     root = Path(config.store.root)
     path = root if folder == "store" else root / folder
-    assert full_disks_told(config) == [f"disk of {path} 99.0% full; no message goes for it"]
+    assert full_disks_reported(config) == [f"disk of {path} 99.0% full; no message goes for it"]
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "consumequeue", "index"])
@@ -77,5 +77,5 @@ async def test_a_full_volume_with_messages_refuses_writes_until_there_is_room(
         assert bodies(await client.pull(0)) == [b"before"], "reads go on"
         disk.ratios = {}
         await eventually(lambda: sends_end_with(ResponseCode.SUCCESS), "there is room again")
-    (told,) = full_disks_told(config)[:1]
-    assert str(Path(config.store.root) / folder) in told
+    (reported,) = full_disks_reported(config)[:1]
+    assert str(Path(config.store.root) / folder) in reported

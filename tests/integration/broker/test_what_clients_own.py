@@ -90,12 +90,12 @@ class Client:
                 "subscriptionDataSet": [],
             }
         ]
-        told = {
+        fields = {
             "clientID": self.client_id,
             "producerDataSet": [{"groupName": name} for name in producer_groups],
             "consumerDataSet": consumers if consumer_group else [],
         }
-        return await self.ask(Code.HEART_BEAT, json.dumps(told).encode())
+        return await self.ask(Code.HEART_BEAT, json.dumps(fields).encode())
 
     async def send(
         self, topic: str, body: bytes, code: int = Code.SEND_MESSAGE, **properties: str
@@ -329,8 +329,8 @@ async def test_our_own_producer_signs_what_it_answers_when_it_is_asked(tmp_path:
 
 def lock_body(group: str, client_id: str) -> bytes:
     queue = {"topic": "orders", "brokerName": "broker-a", "queueId": 0}
-    told = {"consumerGroup": group, "clientId": client_id, "mqSet": [queue]}
-    return json.dumps(told).encode()
+    fields = {"consumerGroup": group, "clientId": client_id, "mqSet": [queue]}
+    return json.dumps(fields).encode()
 
 
 @pytest.mark.parametrize("thief", [READER, ROOT], ids=["another account", "an administrator"])

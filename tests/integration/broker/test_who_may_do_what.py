@@ -174,8 +174,8 @@ class Places:
 
 
 def producing(client_id: str) -> bytes:
-    told = {"clientID": client_id, "producerDataSet": [{"groupName": "p"}], "consumerDataSet": []}
-    return json.dumps(told).encode()
+    fields = {"clientID": client_id, "producerDataSet": [{"groupName": "p"}], "consumerDataSet": []}
+    return json.dumps(fields).encode()
 
 
 def rows_about(places: Places) -> dict[str, Ask]:
@@ -295,7 +295,7 @@ async def set_the_scene(running: Cluster, shop: Voice) -> Places:
     [made] = await root.ask([(Code.SEND_MESSAGE, plain, b"the topic is made")])
     await root.close()
     assert made.code == ResponseCode.SUCCESS, made.remark
-    told, asked, begun = await shop.ask(
+    found, asked, begun = await shop.ask(
         [
             (Code.HEART_BEAT, {}, producing(SHOPS_CLIENT)),
             (Code.SEND_MESSAGE, plain | {"properties": question}, b"question"),
@@ -306,7 +306,7 @@ async def set_the_scene(running: Cluster, shop: Voice) -> Places:
     forged = a_record("RMQ_SYS_TRANS_HALF_TOPIC", place)
     body = bytes(encode_record(forged))
     [planted] = await shop.ask([(Code.SEND_MESSAGE, plain, body)])
-    for answer in (told, asked, begun, planted):
+    for answer in (found, asked, begun, planted):
         assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert int(planted.fields["msgId"][16:], 16) + HEAD_BYTES == place
     return Places(

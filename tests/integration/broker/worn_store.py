@@ -284,7 +284,7 @@ class Start:
 
     refused: str | None = None
     has: Inventory = field(default_factory=Inventory)
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     """Lines of the terminal and lifecycle rows that speak of anything but the start itself."""
 
 
@@ -327,7 +327,7 @@ async def _start_on(root: Path) -> Start:
     start.has |= rows_in(root)
     rows = spooled(root, "lifecycle")
     fresh = rows[rows_before:] if len(rows) > rows_before else rows
-    start.told = lines.lines + [
+    start.reported = lines.lines + [
         f"{row['kind']}: {row['detail']}" for row in fresh if not _is_ordinary(row)
     ]
     return start

@@ -47,7 +47,7 @@ class Orders:
     """ConsumerConfig's; by default it reports nothing by itself but at hand-over and stop."""
 
 
-def tell(what: dict[str, Any]) -> None:
+def print_line(what: dict[str, Any]) -> None:
     """One line for the test."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
@@ -71,7 +71,7 @@ async def consume(orders: Orders) -> None:
             "id": message.message_id,
             "at_retry": message.properties.get("RETRY_TOPIC") is not None,
         }
-        tell(taken)
+        print_line(taken)
         context.delay_level_when_next_consume = 1
         return LATER if orders.later_once and message.reconsume_times == 0 else SUCCESS
 
@@ -96,7 +96,7 @@ async def consume(orders: Orders) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await consumer.start()
-    tell({"client_id": consumer.client_id})
+    print_line({"client_id": consumer.client_id})
     await stop.wait()
     await consumer.stop()
 
@@ -146,11 +146,11 @@ class ConsumerProcess:
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            told = json.loads(line)
-            if "client_id" in told:
-                self.client_id = told["client_id"]
+            line_read = json.loads(line)
+            if "client_id" in line_read:
+                self.client_id = line_read["client_id"]
             else:
-                self.taken.append(told)
+                self.taken.append(line_read)
 
 
 if __name__ == "__main__":

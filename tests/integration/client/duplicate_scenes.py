@@ -79,17 +79,17 @@ class Scene:
         )
         return Counter({offset: n - 1 for offset, n in taken.items() if n > 1})
 
-    def told_again(self) -> Counter[int]:
+    def reported_again(self) -> Counter[int]:
         """Offsets that the broker says it delivered again."""
-        told: Counter[int] = Counter()
+        reported: Counter[int] = Counter()
         for row in self.rows("redeliveries"):
-            told.update(range(row["from_offset"], row["to_offset"]))
-        return told
+            reported.update(range(row["from_offset"], row["to_offset"]))
+        return reported
 
     def assert_redelivered(self, *expected: int) -> list[dict[str, Any]]:
         """Exactly these were consumed twice, and each of them is told as delivered again."""
         assert sorted(self.twice()) == list(expected)
-        assert not self.twice() - self.told_again(), "a duplicate that no row covers"
+        assert not self.twice() - self.reported_again(), "a duplicate that no row covers"
         return self.rows("redeliveries")
 
 

@@ -33,8 +33,8 @@ class Said(logging.Handler):
 
     def forms(self) -> list[str]:
         """SHORT or FULL, in their order."""
-        told = [line for line in self.lines if line.startswith("heartbeat to ")]
-        return [form for line in told for form in (SHORT, FULL) if line.endswith(form)]
+        beats = [line for line in self.lines if line.startswith("heartbeat to ")]
+        return [form for line in beats for form in (SHORT, FULL) if line.endswith(form)]
 
 
 @contextmanager

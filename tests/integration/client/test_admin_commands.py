@@ -25,7 +25,7 @@ from tests.integration.client.cluster_users import (
     producing,
     text,
 )
-from tests.integration.client.typed_commands import refused, tidemark, told
+from tests.integration.client.typed_commands import answered, refused, tidemark
 from tests.interop.our_engine import OurEngine, our_engine
 
 TOPIC, GROUP = "adminorders", "admin-group"
@@ -58,15 +58,15 @@ async def fill(engine: OurEngine) -> None:
 
 
 def test_the_cluster_and_its_broker_tell_of_themselves(engine: OurEngine) -> None:
-    (broker,) = told(engine, "cluster", "list")
+    (broker,) = answered(engine, "cluster", "list")
     assert (broker["cluster"], broker["broker"], broker["address"]) == (
         "DefaultCluster",
         "broker-a",
         engine.broker,
     )
     assert (broker["state"], broker["version"]) == ("up", "V5_5_0")
-    assert int(told(engine, "broker", "status", "broker-a")["commitLogMaxOffset"]) > 0
-    config = told(engine, "broker", "config", "broker-a", "--key", "brokerName")
+    assert int(answered(engine, "broker", "status", "broker-a")["commitLogMaxOffset"]) > 0
+    config = answered(engine, "broker", "config", "broker-a", "--key", "brokerName")
     assert config == {"brokerName": "broker-a"}
 
 
@@ -93,12 +93,12 @@ def test_an_existing_topic_keeps_its_order_and_system_flags_unless_they_are_give
 
 
 def test_a_topic_is_listed_shown_routed_and_counted(engine: OurEngine) -> None:
-    assert {"topic": TOPIC} in told(engine, "topic", "list")
-    (shown,) = told(engine, "topic", "show", TOPIC)
+    assert {"topic": TOPIC} in answered(engine, "topic", "list")
+    (shown,) = answered(engine, "topic", "show", TOPIC)
     assert (shown["read_queues"], shown["write_queues"], shown["perm"]) == (2, 2, "rw")
-    (route,) = told(engine, "topic", "route", TOPIC)
+    (route,) = answered(engine, "topic", "route", TOPIC)
     assert (route["address"], route["broker_id"]) == (engine.broker, 0)
-    status = told(engine, "topic", "status", TOPIC)
+    status = answered(engine, "topic", "status", TOPIC)
     assert [(row["queue"], row["max_offset"], row["messages"]) for row in status] == [
         (0, 3, 3),
         (1, 3, 3),
@@ -113,18 +113,18 @@ def test_a_topic_is_listed_shown_routed_and_counted(engine: OurEngine) -> None:
 def test_a_topic_changes_its_permission_and_goes(engine: OurEngine) -> None:
     assert tidemark(engine, "topic", "create", "admingone", "-q", "1").exit_code == 0
     assert tidemark(engine, "topic", "perm", "admingone", "r").exit_code == 0
-    (shown,) = told(engine, "topic", "show", "admingone")
+    (shown,) = answered(engine, "topic", "show", "admingone")
     assert (shown["perm"], shown["read_queues"]) == ("r", 1)
     asked = tidemark(engine, "topic", "delete", "admingone")
     assert asked.exit_code == 1, "nobody said yes"
-    assert told(engine, "topic", "show", "admingone")
+    assert answered(engine, "topic", "show", "admingone")
     assert tidemark(engine, "topic", "delete", "admingone", "--yes").exit_code == 0
     assert "TOPIC_NOT_EXIST" in refused(engine, "topic", "show", "admingone")
 
 
 def test_a_group_is_created_changed_and_deleted(engine: OurEngine) -> None:
-    assert told(engine, "group", "show", GROUP)["retryMaxTimes"] == RETRIES
-    rows = {row["group"]: row for row in told(engine, "group", "list")}
+    assert answered(engine, "group", "show", GROUP)["retryMaxTimes"] == RETRIES
+    rows = {row["group"]: row for row in answered(engine, "group", "list")}
     assert rows[GROUP]["retries"] == RETRIES
     assert tidemark(engine, "group", "create", "short-lived").exit_code == 0
     assert tidemark(engine, "group", "delete", "short-lived", "--offsets", "--yes").exit_code == 0
@@ -132,9 +132,9 @@ def test_a_group_is_created_changed_and_deleted(engine: OurEngine) -> None:
 
 
 def test_offsets_are_reset_to_a_time_and_progress_says_so(engine: OurEngine) -> None:
-    moved = told(engine, "offset", "reset", GROUP, TOPIC, "latest")
+    moved = answered(engine, "offset", "reset", GROUP, TOPIC, "latest")
     assert [row["offset"] for row in moved] == [3, 3]
-    progress = told(engine, "group", "progress", GROUP, "--topic", TOPIC)
+    progress = answered(engine, "group", "progress", GROUP, "--topic", TOPIC)
     assert [(row["broker_offset"], row["consumer_offset"], row["lag"]) for row in progress] == [
         (3, 3, 0),
         (3, 3, 0),
@@ -146,10 +146,10 @@ def test_offsets_are_reset_to_a_time_and_progress_says_so(engine: OurEngine) -> 
 
 def test_a_group_goes_on_where_another_one_is(engine: OurEngine) -> None:
     assert tidemark(engine, "group", "create", "copied").exit_code == 0
-    assert told(engine, "offset", "reset", GROUP, TOPIC, "latest")
+    assert answered(engine, "offset", "reset", GROUP, TOPIC, "latest")
     done = tidemark(engine, "offset", "clone", GROUP, "copied", TOPIC)
     assert done.stdout == f"group copied goes on where {GROUP} is in 2 queues of {TOPIC}\n"
-    progress = told(engine, "group", "progress", "copied", "--topic", TOPIC)
+    progress = answered(engine, "group", "progress", "copied", "--topic", TOPIC)
     assert [row["consumer_offset"] for row in progress] == [3, 3]
     assert "group nobody has no offset in any queue" in refused(
         engine, "offset", "clone", "nobody", "copied", TOPIC
@@ -163,32 +163,34 @@ def test_offsets_of_one_topic_are_previewed_and_deleted(engine: OurEngine) -> No
     expected = [
         {"broker": "broker-a", "queue": queue_id, "offset": 3, "unread": 0} for queue_id in (0, 1)
     ]
-    assert told(engine, "offset", "delete", "once", TOPIC, "--dry-run") == expected
-    assert len(told(engine, "group", "progress", "once")) == 2, "a preview deletes nothing"
+    assert answered(engine, "offset", "delete", "once", TOPIC, "--dry-run") == expected
+    assert len(answered(engine, "group", "progress", "once")) == 2, "a preview deletes nothing"
     asked = tidemark(engine, "offset", "delete", "once", TOPIC)
     assert (asked.exit_code, "Delete the offsets of group once" in asked.stdout) == (1, True)
     done = tidemark(engine, "offset", "delete", "once", TOPIC, "--yes")
     assert done.stdout == f"the offsets of group once on {TOPIC} are deleted, in 2 queues\n"
-    assert told(engine, "group", "progress", "once") == []
+    assert answered(engine, "group", "progress", "once") == []
     assert "nothing to delete" in refused(engine, "offset", "delete", "once", TOPIC, "--yes")
 
 
 def test_what_comes_in_and_goes_out_is_counted(engine: OurEngine) -> None:
-    rows = told(engine, "topic", "stats", TOPIC)
+    rows = answered(engine, "topic", "stats", TOPIC)
     assert {row["broker"] for row in rows} == {"broker-a"}
     assert all(row["in_24h"] >= MESSAGES for row in rows)
 
 
 def test_messages_are_found_by_key_by_id_and_by_time(engine: OurEngine) -> None:
-    (found,) = told(engine, "message", "by-key", TOPIC, "key3")
+    (found,) = answered(engine, "message", "by-key", TOPIC, "key3")
     assert (found["body"], found["queue"], found["offset"]) == ("body 3", 1, 1)
-    by_unique = told(engine, "message", "by-key", TOPIC, found["unique_key"], "--unique")
+    by_unique = answered(engine, "message", "by-key", TOPIC, found["unique_key"], "--unique")
     assert by_unique == [found]
-    every = told(engine, "message", "by-time", TOPIC)
+    every = answered(engine, "message", "by-time", TOPIC)
     assert [row["body"] for row in every] == [f"body {number}" for number in (0, 2, 4, 1, 3, 5)]
-    assert told(engine, "message", "by-time", TOPIC, "--queue", "1", "--count", "2") == every[3:5]
-    assert told(engine, "message", "by-time", TOPIC, "--to", "2001-01-01") == []
-    whole = told(engine, "message", "by-id", found["id"])
+    assert (
+        answered(engine, "message", "by-time", TOPIC, "--queue", "1", "--count", "2") == every[3:5]
+    )
+    assert answered(engine, "message", "by-time", TOPIC, "--to", "2001-01-01") == []
+    whole = answered(engine, "message", "by-id", found["id"])
     assert (whole["body"], whole["property KEYS"]) == ("body 3", "key3")
 
 
@@ -202,24 +204,24 @@ async def test_members_of_a_group_and_producers_are_told_while_they_are_online(
     ):
         await producer.send(text(TOPIC, "one more"))
         await eventually(lambda: len(seen.messages) > MESSAGES, "all is consumed")
-        one = await asyncio.to_thread(told, engine, "group", "connections", "admin-members")
+        one = await asyncio.to_thread(answered, engine, "group", "connections", "admin-members")
         assert [(row["client_id"], row["language"]) for row in one] == [
             (consumer.client_id, "PYTHON")
         ]
         assert f"{TOPIC}:*" in one[0]["subscription"]
-        held = await asyncio.to_thread(told, engine, "group", "running", "admin-members")
+        held = await asyncio.to_thread(answered, engine, "group", "running", "admin-members")
         assert [row["queue"] for row in held if row["topic"] == TOPIC] == [0, 1]
-        producers = await asyncio.to_thread(told, engine, "group", "producers")
+        producers = await asyncio.to_thread(answered, engine, "group", "producers")
         assert "admin-online" in {row["group"] for row in producers}
-        groups = await asyncio.to_thread(told, engine, "topic", "groups", TOPIC)
+        groups = await asyncio.to_thread(answered, engine, "topic", "groups", TOPIC)
         assert {"group": "admin-members"} in groups
 
 
 def test_the_trace_of_a_message_names_who_sent_it(engine: OurEngine) -> None:
     unique_key = asyncio.run(send_traced(engine))
-    (step,) = told(engine, "message", "trace", unique_key)
+    (step,) = answered(engine, "message", "trace", unique_key)
     assert (step["step"], step["group"], step["success"]) == ("sent", "admin-traced", True)
-    assert told(engine, "message", "trace", "F" * 32) == []
+    assert answered(engine, "message", "trace", "F" * 32) == []
 
 
 async def send_traced(engine: OurEngine) -> str:
@@ -242,16 +244,16 @@ async def send_traced(engine: OurEngine) -> str:
 
 def test_a_broker_loses_and_gets_the_write_permission(engine: OurEngine) -> None:
     assert tidemark(engine, "broker", "wipe-write", "broker-a").exit_code == 0
-    assert told(engine, "topic", "route", TOPIC)[0]["perm"] == "r"
+    assert answered(engine, "topic", "route", TOPIC)[0]["perm"] == "r"
     assert tidemark(engine, "broker", "add-write", "broker-a").exit_code == 0
-    assert told(engine, "topic", "route", TOPIC)[0]["perm"] == "rw"
+    assert answered(engine, "topic", "route", TOPIC)[0]["perm"] == "rw"
 
 
 def test_a_broker_cleans_and_changes_a_setting(engine: OurEngine) -> None:
     assert tidemark(engine, "broker", "clean").exit_code == 0
     changed = tidemark(engine, "broker", "set", "broker-a", "fileReservedTime=48")
     assert changed.exit_code == 0, changed.output
-    config = told(engine, "broker", "config", "broker-a", "--key", "fileReservedTime")
+    config = answered(engine, "broker", "config", "broker-a", "--key", "fileReservedTime")
     assert config == {"fileReservedTime": "48"}
     assert "allowed: key=value" in refused(engine, "broker", "set", "broker-a", "fileReservedTime")
 
@@ -290,7 +292,7 @@ def test_a_topic_that_exists_keeps_its_queues_unless_fewer_are_forced(engine: Ou
     assert tidemark(engine, "topic", "create", name, "-q", "3").exit_code == 0
     kept = tidemark(engine, "topic", "create", name, "--perm", "r")
     assert kept.stdout.startswith(f"topic {name}: 3 queues, perm r, on "), kept.stderr
-    (shown,) = told(engine, "topic", "show", name)
+    (shown,) = answered(engine, "topic", "show", name)
     assert (shown["read_queues"], shown["write_queues"]) == (3, 3)
     fewer = tidemark(engine, "topic", "create", name, "-q", "2")
     assert fewer.exit_code == 1

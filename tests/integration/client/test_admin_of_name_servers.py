@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.client.typed_commands import done, refused, told
+from tests.integration.client.typed_commands import answered, done, refused
 from tests.interop.our_engine import OurEngine, our_engine
 
 
@@ -21,7 +21,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
 
 
 def settings_of(engine: OurEngine) -> dict[str, str]:
-    return {row["key"]: row["value"] for row in told(engine, "namesrv", "config")}
+    return {row["key"]: row["value"] for row in answered(engine, "namesrv", "config")}
 
 
 def test_settings_of_a_name_server_are_told_and_changed(engine: OurEngine) -> None:
@@ -30,22 +30,22 @@ def test_settings_of_a_name_server_are_told_and_changed(engine: OurEngine) -> No
     said = done(engine, "namesrv", "set", "orderMessageEnable=true")
     assert said == f"name server {engine.name_server}: orderMessageEnable=true\n"
     assert settings_of(engine) == before | {"orderMessageEnable": "true"}
-    assert told(engine, "namesrv", "config", "--key", "orderMessage") == [
+    assert answered(engine, "namesrv", "config", "--key", "orderMessage") == [
         {"namesrv": engine.name_server, "key": "orderMessageEnable", "value": "true"}
     ]
     done(engine, "namesrv", "set", "orderMessageEnable=false")
 
 
 def test_a_value_is_kept_told_and_deleted(engine: OurEngine) -> None:
-    assert told(engine, "namesrv", "values", "OURS") == []
+    assert answered(engine, "namesrv", "values", "OURS") == []
     assert done(engine, "namesrv", "put", "OURS", "who", "ada") == "OURS: who=ada\n"
     done(engine, "namesrv", "put", "OURS", "what", "a=b c")
-    assert told(engine, "namesrv", "values", "OURS") == [
+    assert answered(engine, "namesrv", "values", "OURS") == [
         {"key": "what", "value": "a=b c"},
         {"key": "who", "value": "ada"},
     ]
     done(engine, "namesrv", "delete", "OURS", "who")
-    assert [row["key"] for row in told(engine, "namesrv", "values", "OURS")] == ["what"]
+    assert [row["key"] for row in answered(engine, "namesrv", "values", "OURS")] == ["what"]
     assert "no name server has who in OURS" in refused(engine, "namesrv", "delete", "OURS", "who")
 
 
@@ -54,7 +54,7 @@ def test_values_outlive_a_kill(tmp_path: Path) -> None:
         done(engine, "namesrv", "put", "OURS", "who", "ada")
         done(engine, "namesrv", "set", "orderMessageEnable=true")
     with our_engine(tmp_path) as engine:
-        assert told(engine, "namesrv", "values", "OURS") == [{"key": "who", "value": "ada"}]
+        assert answered(engine, "namesrv", "values", "OURS") == [{"key": "who", "value": "ada"}]
         assert settings_of(engine)["orderMessageEnable"] == "true"
 
 

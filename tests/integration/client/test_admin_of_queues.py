@@ -14,7 +14,7 @@ import pytest
 
 from engine.protocol.hashes import tags_code
 from tests.integration.client.cluster_users import Seen, consuming, eventually
-from tests.integration.client.typed_commands import done, refused, tidemark, told
+from tests.integration.client.typed_commands import answered, done, refused, tidemark
 from tests.interop.our_engine import OurEngine, our_engine
 
 TOPIC, GROUP = "adminqueues", "queue-group"
@@ -36,73 +36,73 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
 def test_a_sent_message_is_where_the_command_says(engine: OurEngine) -> None:
     words = ("--queue", "1", "--broker", "broker-a", "--key", "k1 k2", "--property", "city=Bern")
     done(engine, "topic", "create", "adminsent", "--queues", "2")
-    (sent,) = told(engine, "message", "send", "adminsent", "hello", "--tag", "odd", *words)
+    (sent,) = answered(engine, "message", "send", "adminsent", "hello", "--tag", "odd", *words)
     assert (sent["queue"], sent["status"], sent["offset"]) == (1, "SEND_OK", 0)
     assert sent["cost_ms"] >= 0
-    whole = told(engine, "message", "by-id", sent["id"])
+    whole = answered(engine, "message", "by-id", sent["id"])
     assert (whole["topic"], whole["queue"], whole["body"]) == ("adminsent", 1, "hello")
     assert whole["property city"] == "Bern"
-    (found,) = told(engine, "message", "by-key", "adminsent", "k2")
+    (found,) = answered(engine, "message", "by-key", "adminsent", "k2")
     assert (found["unique_key"], found["tag"]) == (sent["unique_key"], "odd")
 
 
 def test_messages_of_one_size_go_to_the_queues_in_turn(engine: OurEngine) -> None:
     done(engine, "topic", "create", "adminturns", "--queues", "2")
-    sent = told(engine, "message", "send", "adminturns", "--size", "70", "--count", "3")
+    sent = answered(engine, "message", "send", "adminturns", "--size", "70", "--count", "3")
     assert [(row["queue"], row["offset"]) for row in sent] == [(0, 0), (1, 0), (0, 1)]
-    assert told(engine, "message", "by-id", sent[0]["id"])["body"] == "a" * 70
+    assert answered(engine, "message", "by-id", sent[0]["id"])["body"] == "a" * 70
 
 
 def test_messages_are_read_from_an_offset_on(engine: OurEngine) -> None:
     place = (TOPIC, "broker-a", "1")
-    (one,) = told(engine, "message", "by-offset", *place, "1")
+    (one,) = answered(engine, "message", "by-offset", *place, "1")
     assert (one["queue"], one["offset"], one["body"]) == (1, 1, "hello")
-    more = told(engine, "message", "by-offset", *place, "1", "--count", "9")
+    more = answered(engine, "message", "by-offset", *place, "1", "--count", "9")
     assert [row["offset"] for row in more] == [1, 2]
 
 
 def test_the_units_of_a_queue_say_where_its_messages_are(engine: OurEngine) -> None:
-    units = told(engine, "topic", "units", TOPIC, "broker-a", "0")
+    units = answered(engine, "topic", "units", TOPIC, "broker-a", "0")
     assert [row["offset"] for row in units] == [0, 1, 2]
     assert {row["tag_code"] for row in units} == {tags_code("even")}
-    (message,) = told(engine, "message", "by-offset", TOPIC, "broker-a", "0", "2")
-    whole = told(engine, "message", "by-id", message["id"])
+    (message,) = answered(engine, "message", "by-offset", TOPIC, "broker-a", "0", "2")
+    whole = answered(engine, "message", "by-id", message["id"])
     assert units[2]["physical_offset"] == whole["physical_offset"]
-    some = told(engine, "topic", "units", TOPIC, "broker-a", "0", "--from", "1", "--count", "1")
+    some = answered(engine, "topic", "units", TOPIC, "broker-a", "0", "--from", "1", "--count", "1")
     assert some == [units[1]]
     beyond = done(engine, "topic", "units", TOPIC, "broker-a", "0", "--from", "7")
     assert beyond == "nothing from 7 on: offsets 0 to 3\n"
-    assert told(engine, "topic", "units", "adminempty", "broker-a", "0") == []
+    assert answered(engine, "topic", "units", "adminempty", "broker-a", "0") == []
     asked = tidemark(engine, "topic", "units", TOPIC, "broker-a", "0", "--group", GROUP)
     assert f"{GROUP}@{TOPIC} is not online!" in asked.stdout
 
 
 def test_queues_are_shared_out_as_members_would_share_them(engine: OurEngine) -> None:
-    rows = told(engine, "topic", "allocate", TOPIC, "c2", "c1", "c3")
+    rows = answered(engine, "topic", "allocate", TOPIC, "c2", "c1", "c3")
     assert [(row["client"], row["queue"]) for row in rows] == [("c1", 0), ("c2", 1), ("c3", None)]
     assert "names that differ" in refused(engine, "topic", "allocate", TOPIC, "c1", "c1")
 
 
 def test_the_order_of_a_topic_is_set_told_in_routes_and_deleted(engine: OurEngine) -> None:
-    assert told(engine, "topic", "order", TOPIC) == []
+    assert answered(engine, "topic", "order", TOPIC) == []
     setting = [{"topic": TOPIC, "order": "broker-a:2"}]
-    assert told(engine, "topic", "order", TOPIC, "--set", "broker-a:2") == setting
-    assert told(engine, "namesrv", "values", "ORDER_TOPIC_CONFIG") == [
+    assert answered(engine, "topic", "order", TOPIC, "--set", "broker-a:2") == setting
+    assert answered(engine, "namesrv", "values", "ORDER_TOPIC_CONFIG") == [
         {"key": TOPIC, "value": "broker-a:2"}
     ]
-    assert told(engine, "topic", "order", TOPIC) == setting
-    assert told(engine, "topic", "order", TOPIC, "--delete") == []
+    assert answered(engine, "topic", "order", TOPIC) == setting
+    assert answered(engine, "topic", "order", TOPIC, "--delete") == []
 
 
 def test_a_group_goes_on_at_an_offset_of_one_queue(engine: OurEngine) -> None:
     done(engine, "offset", "set", GROUP, TOPIC, "broker-a", "1", "2")
-    rows = told(engine, "broker", "progress", "broker-a")
+    rows = answered(engine, "broker", "progress", "broker-a")
     mine = [row for row in rows if (row["group"], row["topic"]) == (GROUP, TOPIC)]
     assert [(row["queue"], row["consumer_offset"], row["lag"]) for row in mine] == [
         (0, 3, 0),
         (1, 2, 1),
     ]
-    (short,) = [row for row in told(engine, "group", "progress") if row["group"] == GROUP]
+    (short,) = [row for row in answered(engine, "group", "progress") if row["group"] == GROUP]
     assert (short["members"], short["queues"], short["lag"]) == (0, 2, 1)
     assert "not in consume queue range [0-3]" in refused(
         engine, "offset", "set", GROUP, TOPIC, "broker-a", "1", "4"
@@ -112,12 +112,12 @@ def test_a_group_goes_on_at_an_offset_of_one_queue(engine: OurEngine) -> None:
 async def test_a_stored_message_is_given_to_a_member_of_a_group(engine: OurEngine) -> None:
     seen = Seen()
     (message,) = await asyncio.to_thread(
-        told, engine, "message", "by-offset", TOPIC, "broker-a", "0", "1"
+        answered, engine, "message", "by-offset", TOPIC, "broker-a", "0", "1"
     )
     async with consuming(engine.name_server, "direct-group", {TOPIC: seen}) as consumer:
         await eventually(lambda: len(seen.messages) == 2 * EACH, "all is read")
         said = await asyncio.to_thread(
-            told,
+            answered,
             engine,
             "message",
             "consume",
@@ -141,11 +141,11 @@ def test_topics_and_groups_are_loaded_from_the_files_of_rocketmqs_tools(
         ],
     )
     assert done(engine, "topic", "load", topics) == "listA, listB: on broker-a\n"
-    (shown,) = told(engine, "topic", "show", "listA")
+    (shown,) = answered(engine, "topic", "show", "listA")
     assert (shown["read_queues"], shown["write_queues"], shown["perm"]) == (2, 3, "r")
     groups = written(tmp_path / "groups.json", [{"groupName": "listed", "retryMaxTimes": 4}])
     assert done(engine, "group", "load", groups) == "listed: on broker-a\n"
-    assert told(engine, "group", "show", "listed")["retryMaxTimes"] == 4
+    assert answered(engine, "group", "show", "listed")["retryMaxTimes"] == 4
     wrong = written(tmp_path / "wrong.json", [{"topicName": "listC"}, {"name": "listD"}])
     assert "each with topicName" in refused(engine, "topic", "load", wrong)
     illegal = written(tmp_path / "illegal.json", [{"topicName": "listC"}, {"topicName": "a/b"}])
@@ -175,22 +175,22 @@ def test_a_cluster_is_exported_in_the_words_of_its_lists(engine: OurEngine, tmp_
 
 
 def test_a_broker_tells_that_nobody_copies_its_log(engine: OurEngine) -> None:
-    told_of = told(engine, "broker", "ha", "broker-a")
-    assert (told_of["master"], told_of["slaves"], told_of["slaves_in_sync"]) == (True, 0, 0)
-    assert told_of["log_end"] == int(
-        told(engine, "broker", "status", "broker-a")["commitLogMaxOffset"]
+    slaves = answered(engine, "broker", "ha", "broker-a")
+    assert (slaves["master"], slaves["slaves"], slaves["slaves_in_sync"]) == (True, 0, 0)
+    assert slaves["log_end"] == int(
+        answered(engine, "broker", "status", "broker-a")["commitLogMaxOffset"]
     )
 
 
 def test_a_topic_gets_attributes_and_keeps_them(engine: OurEngine) -> None:
     done(engine, "topic", "create", "admintyped", "--attributes", "+message.type=FIFO")
     done(engine, "topic", "create", "admintyped", "--queues", "9")
-    (shown,) = told(engine, "topic", "show", "admintyped")
+    (shown,) = answered(engine, "topic", "show", "admintyped")
     assert (shown["attributes"], shown["write_queues"]) == ("message.type=FIFO", 9)
 
 
 def test_a_route_names_the_cluster(engine: OurEngine) -> None:
-    (route,) = told(engine, "topic", "route", TOPIC)
+    (route,) = answered(engine, "topic", "route", TOPIC)
     assert (route["cluster"], route["broker"]) == ("DefaultCluster", "broker-a")
 
 

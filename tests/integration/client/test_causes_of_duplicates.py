@@ -87,8 +87,8 @@ async def a_member_joins_and_takes_a_queue_over(scene: Scene) -> None:
     assert {row["previous_client_id"] for row in rows} == {first.client_id}
 
     def handed_over() -> bool:
-        told = [row for row in scene.rows("consume_offsets") if row["trigger"] == "HAND_OVER"]
-        return (scene.name, 0, 3) in {(r["topic"], r["queue_id"], r["offset"]) for r in told}
+        reported = [row for row in scene.rows("consume_offsets") if row["trigger"] == "HAND_OVER"]
+        return (scene.name, 0, 3) in {(r["topic"], r["queue_id"], r["offset"]) for r in reported}
 
     await eventually(handed_over, "the hand-over is told")
 
@@ -145,10 +145,14 @@ async def the_answer_to_a_send_is_lost(scene: Scene) -> None:
     async with Admin(system_runtime(), client_config(scene.namesrv)) as admin:
         stored = await admin.messages.query(scene.name, key, is_unique_key=True)
     assert len(stored) == 2, "both are found by the one key"
-    [told] = [row for row in scene.rows("retry_dlq_flow") if row["step"] == "SENT_AGAIN"]
+    [reported] = [row for row in scene.rows("retry_dlq_flow") if row["step"] == "SENT_AGAIN"]
     last = max(stored, key=lambda copy: copy.physical_offset)
     second = (key, last.queue_id, last.queue_offset)
-    assert (told["message_id"], told["origin_queue_id"], told["origin_offset"]) == second
+    assert (
+        reported["message_id"],
+        reported["origin_queue_id"],
+        reported["origin_offset"],
+    ) == second
     assert scene.rows("redeliveries") == [], "no message was delivered twice"
 
 
@@ -172,7 +176,7 @@ async def the_last_report_of_a_consumer_is_lost(scene: Scene) -> None:
     second = await scene.consumer()
     await second.took(COUNT)
     rows = scene.rows("redeliveries")
-    assert sorted(scene.told_again()) == list(range(COUNT))
+    assert sorted(scene.reported_again()) == list(range(COUNT))
     assert {row["previous_client_id"] for row in rows} == {client_id}
 
 
@@ -309,8 +313,8 @@ async def the_offsets_file_is_raised_after_a_kill(scene: Scene) -> None:
     assert await next_life(scene) == []
     second = await scene.consumer()
     await second.took(COUNT - 6)
-    (told,) = [row for row in scene.rows("consume_offsets") if row["path"] == "RESTORE"]
-    assert (told["previous_offset"], told["offset"]) == (3, 6)
+    (reported,) = [row for row in scene.rows("consume_offsets") if row["path"] == "RESTORE"]
+    assert (reported["previous_offset"], reported["offset"]) == (3, 6)
 
 
 async def the_log_loses_what_was_read(scene: Scene) -> None:
@@ -333,7 +337,9 @@ async def the_log_loses_what_was_read(scene: Scene) -> None:
     second = await scene.consumer()
     await second.took(COUNT)
     assert sorted(one["body"] for one in second.taken) == [f"{n}" for n in range(COUNT)]
-    assert set(scene.told_again()) == set(range(5)), "the others are other messages to the broker"
+    assert set(scene.reported_again()) == set(range(5)), (
+        "the others are other messages to the broker"
+    )
 
 
 PERSISTS_AT_STOPS = (

@@ -71,8 +71,8 @@ async def paint_shop(folder: Path, attributes: str = "") -> AsyncIterator[tuple[
 async def send(name_server: str, *tags: str) -> None:
     """One message for each, its TAGS as its body too."""
     async with producing(name_server, "p") as producer:
-        for told in tags:
-            await producer.send(text(TOPIC, told or "untagged", **({"TAGS": told} if told else {})))
+        for tag in tags:
+            await producer.send(text(TOPIC, tag or "untagged", **({"TAGS": tag} if tag else {})))
 
 
 async def test_row_d3_a_consumer_gets_exactly_the_messages_that_carry_a_wanted_tag(
@@ -90,13 +90,13 @@ async def test_row_d3_a_consumer_gets_exactly_the_messages_that_carry_a_wanted_t
             assert seen.bodies == ["red||big", f"{CROWDED}||big"]
             assert consumer.windows[QUEUE].filtered_count == 1, "MANY came and was dropped"
 
-            def told() -> bool:
+            def is_reported() -> bool:
                 rows = spooled(tmp_path / "store", "client_windows")
                 mine = [row for row in rows if row["topic"] == TOPIC]
                 columns = ("filtered_count", "held_count", "takes_all")
                 return bool(mine) and picked(mine[-1], *columns) == (1, 0, False)
 
-            await eventually(told, "the broker tells what was filtered")
+            await eventually(is_reported, "the broker tells what was filtered")
 
 
 async def test_row_d3_consumers_that_pull_by_themselves_test_each_tag_as_well(

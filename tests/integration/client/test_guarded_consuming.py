@@ -73,7 +73,7 @@ STORES: dict[str, Callable[[Path], AbstractContextManager[tuple[str, Callable[[]
 
 
 @pytest.fixture(scope="module")
-def desk_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
+def guarded_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurEngine]:
     """An engine of this module's own: its delay level 1 is half a second."""
     folder = tmp_path_factory.mktemp("guarded")
     with our_engine(folder, "--set", "messageDelayLevel=500ms 1s 2s") as engine:
@@ -122,25 +122,25 @@ async def play(engine: OurEngine, store: str, where: str) -> None:
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_one_payment_one_card_whenever_the_consumer_is_killed(
-    store: str, desk_engine: OurEngine, tmp_path: Path
+    store: str, guarded_engine: OurEngine, tmp_path: Path
 ) -> None:
     with STORES[store](tmp_path) as (where, cards):
-        asyncio.run(play(desk_engine, store, where))
+        asyncio.run(play(guarded_engine, store, where))
         assert sorted(cards()) == IDS
 
 
 def test_killed_between_work_and_mark_the_redis_guard_issues_a_second_card(
-    desk_engine: OurEngine, tmp_path: Path
+    guarded_engine: OurEngine, tmp_path: Path
 ) -> None:
     with STORES["redis"](tmp_path) as (where, cards):
-        asyncio.run(play(desk_engine, "redis", where))
+        asyncio.run(play(guarded_engine, "redis", where))
         issued = cards()
         assert sorted(dict.fromkeys(issued)) == IDS
         assert len(issued) > len(IDS), "were this exactly once, RedisGuard's words would be wrong"
 
 
 async def test_the_example_of_the_paid_card_issues_one_card_for_each_payment(
-    desk_engine: OurEngine, tmp_path: Path
+    guarded_engine: OurEngine, tmp_path: Path
 ) -> None:
     place = ROOT / "docs" / "examples" / "paid_cards.py"
     spec = importlib.util.spec_from_file_location("paid_cards", place)
@@ -153,8 +153,8 @@ async def test_the_example_of_the_paid_card_issues_one_card_for_each_payment(
     asked_for: list[MessageExt] = []
     key_of = example.payment_id_of
     example.payment_id_of = lambda message: asked_for.append(message) or key_of(message)
-    await make_topic(desk_engine, example.TOPIC, queues=2)
+    await make_topic(guarded_engine, example.TOPIC, queues=2)
 
     arrived = asyncio.create_task(eventually(lambda: len(asked_for) == 6, "all six notices arrive"))
-    await example.main(desk_engine.name_server, database, arrived)
+    await example.main(guarded_engine.name_server, database, arrived)
     assert example.cards_of(database) == [(f"member-{n}", f"payment-{n}") for n in range(3)]

@@ -76,9 +76,9 @@ async def test_stop_waits_for_listeners_then_reports_then_leaves_then_lets_go(
     assert ended[0] <= reported < left
     assert cluster.committed()[0] == 1, "the message that was at work is reported"
     assert (window.dropped, window.count, dict(consumer.windows)) == (True, 0, {})
-    told = len(cluster.facts.facts)
+    events = len(cluster.facts.facts)
     await cluster.world.node(ONE).run(consumer.stop())
-    assert len(cluster.facts.facts) == told, "once more does nothing"
+    assert len(cluster.facts.facts) == events, "once more does nothing"
 
 
 @run_by(on_virtual_cluster)
@@ -142,9 +142,9 @@ async def test_a_message_that_cannot_be_given_back_is_tried_here_again_and_stays
     cut = False
     cluster.world.network.heal()
     await cluster.world.until("it succeeds", lambda: window.count == 0, within_s=60)
-    told = lambda: at(cluster, RetryStep, step="LOCAL_RETRY")  # noqa: E731
-    await cluster.world.until("they are told", lambda: len(told()) >= 2, within_s=60)
-    steps = [cluster.facts.facts[position] for position in told()]
+    reported = lambda: at(cluster, RetryStep, step="LOCAL_RETRY")  # noqa: E731
+    await cluster.world.until("they are told", lambda: len(reported()) >= 2, within_s=60)
+    steps = [cluster.facts.facts[position] for position in reported()]
     assert [step.reconsume_times for step in steps][:2] == [1, 2]  # type: ignore[union-attr]
     assert len(steps) == len({step.reconsume_times for step in steps}), "each once"  # type: ignore[union-attr]
     await cluster.world.until("reported", lambda: cluster.committed().get(0) == 1, within_s=60)

@@ -25,9 +25,9 @@ def done(folder: Path, *words: str) -> dict[str, Any]:
         return answer.stdout.strip()
 
     made_id = operations("run", "--", *words)
-    told: dict[str, Any] = json.loads(operations("wait", made_id, "--for", "60", "--json"))
-    assert told["state"] == "DONE"
-    return told
+    operation: dict[str, Any] = json.loads(operations("wait", made_id, "--for", "60", "--json"))
+    assert operation["state"] == "DONE"
+    return operation
 
 
 def test_offsets_are_reset_and_dead_letters_redriven_as_operations(

@@ -202,7 +202,7 @@ async def read_back(engine: OurEngine, topic: str, count: int) -> list[MessageEx
 async def test_whoever_dies_at_whatever_step_each_order_is_told_and_in_its_place(
     shop: Shop, engine: OurEngine
 ) -> None:
-    await each_order_is_told(shop, engine)
+    await each_order_is_sent(shop, engine)
 
 
 @pytest.mark.slow
@@ -210,10 +210,10 @@ async def test_whoever_dies_so_it_is_with_a_server_of_databases(
     server: str, engine: OurEngine
 ) -> None:
     address = emptied(server)
-    await each_order_is_told(Shop(lambda: psycopg.connect(address), SqlDialect.POSTGRESQL), engine)
+    await each_order_is_sent(Shop(lambda: psycopg.connect(address), SqlDialect.POSTGRESQL), engine)
 
 
-async def each_order_is_told(shop: Shop, engine: OurEngine) -> None:
+async def each_order_is_sent(shop: Shop, engine: OurEngine) -> None:
     """The business and the sender die at each of their steps, one after the other, and go on."""
     topic = f"orders-{shop.dialect.name}".lower()
     await make_topic(engine, topic, queues=2)
@@ -252,20 +252,22 @@ async def each_order_is_told(shop: Shop, engine: OurEngine) -> None:
     messages = await read_back(engine, topic, len(committed))
     await producer.stop()
 
-    told = [(message.keys, *json.loads(message.body)) for message in messages]
-    assert {f"{key}:{number}" for _, key, number in told} == set(committed), "none lost or invented"
-    assert all(business_key == key for business_key, key, _ in told)
+    arrived = [(message.keys, *json.loads(message.body)) for message in messages]
+    assert {f"{key}:{number}" for _, key, number in arrived} == set(committed), (
+        "none lost or invented"
+    )
+    assert all(business_key == key for business_key, key, _ in arrived)
     ids: dict[str, set[str | None]] = {}
     for message in messages:
         ids.setdefault(bytes(message.body).decode(), set()).add(message.uniq_key)
     assert all(len(copies) == 1 for copies in ids.values()), "copies carry one UNIQ_KEY"
-    assert len(committed) < len(told) <= claims, "some were sent twice, and all such are counted"
+    assert len(committed) < len(arrived) <= claims, "some were sent twice, and all such are counted"
     sys.stdout.write(
         f"{deaths_of_business + deaths_of_sender} deaths, {len(committed)} orders, "
-        f"{len(told)} messages\n"
+        f"{len(arrived)} messages\n"
     )
     for key in KEYS:
-        in_order = [number for _, of_key, number in told if of_key == key]
+        in_order = [number for _, of_key, number in arrived if of_key == key]
         assert in_order == sorted(in_order), "copies stand beside each other"
 
 
@@ -351,11 +353,11 @@ async def test_rows_outlast_a_cluster_that_is_gone_and_a_run_has_an_end(
             shop.leases_end()
             run = await once(shop, producer, Life())
             assert (run.sent, run.failed, run.standing.waiting) == (0, 1, 5)
-    (due_ms, written_ms, told) = shop.ask(
+    (due_ms, written_ms, row) = shop.ask(
         "SELECT due_ms, written_ms, told FROM outbox_messages ORDER BY row_id"
     )[0]
     assert due_ms - written_ms > 8_000, "8 s after the fourth failure"
-    assert told
+    assert row
     async with producing(engine.name_server, "shop") as producer:
         assert (await once(shop, producer, Life())).sent == 0, "nor is a row behind it sent"
         shop.leases_end()
@@ -377,9 +379,9 @@ async def test_two_senders_at_once_send_each_row_once(
     assert sum(run.sent for run in runs) == 40
     assert not any(run.lost_claims or run.failed for run in runs)
     messages = await read_back(engine, topic, 40)
-    told = [json.loads(message.body) for message in messages]
-    for key in {key for key, _ in told}:
-        numbers = [number for of_key, number in told if of_key == key]
+    arrived = [json.loads(message.body) for message in messages]
+    for key in {key for key, _ in arrived}:
+        numbers = [number for of_key, number in arrived if of_key == key]
         assert numbers == sorted(set(numbers))
 
 

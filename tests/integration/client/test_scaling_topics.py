@@ -166,7 +166,7 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
 async def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(
     tmp_path: Path,
 ) -> None:
-    def told(column: str) -> list[object]:
+    def is_reported(column: str) -> list[object]:
         """What the watermarks of the queue that goes said, each once."""
         rows = spooled(tmp_path / "store", "queue_watermarks")
         place = (TOPIC, 2)
@@ -183,15 +183,15 @@ async def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(
             assert alone[0] == 1
             assert "no group reads topic Scaled" in alone[2]
             await client.commit(0, topic=TOPIC, group="c", queue_id=2)
-            await eventually(lambda: 1 in told("flushed_offset"), "the queue stands still")
-            assert told("readable") == [True]
+            await eventually(lambda: 1 in is_reported("flushed_offset"), "the queue stands still")
+            assert is_reported("readable") == [True]
             forced = ("topic", "shrink", TOPIC, "-q", "2", "--now", "--force")
             code, said, _ = await run(names, *forced)
             assert code == 0
             assert "stranded: group c: 1 messages of broker-a queue 2" in said
             assert await numbers(admin) == (2, 2)
             await eventually(  # Those that stand still have their turn after 30 s at most.
-                lambda: told("readable") == [True, False], "at once", within_s=12
+                lambda: is_reported("readable") == [True, False], "at once", within_s=12
             )
             for words, complaint in (
                 (("shrink", TOPIC, "-q", "2"), "fewer than broker broker-a has"),

@@ -133,10 +133,10 @@ async def test_a_client_in_java_is_asked_once_and_the_threads_at_work_are_told(
         await client.heartbeat()
         await client.pull(1, queue_id=1)
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return any(row["stack"] for row in windows(tmp_path))
 
-        await eventually(is_told, "the stacks are told")
+        await eventually(is_reported, "the stacks are told")
         asked = client.asked_count
 
         async def asked_more() -> bool:
@@ -177,10 +177,10 @@ async def test_a_stack_without_end_is_cut(tmp_path: Path) -> None:
         client.jstack = "ConsumeMessageThread_1 TID: 1\n" + "x" * (2 * STACK_TOLD_BYTES_MAX)
         await client.heartbeat()
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return any(row["stack"] for row in windows(tmp_path))
 
-        await eventually(is_told, "the stack is told")
+        await eventually(is_reported, "the stack is told")
     (stack,) = [row["stack"] for row in windows(tmp_path) if row["stack"]]
     assert len(stack.encode()) <= STACK_TOLD_BYTES_MAX
 
@@ -218,7 +218,7 @@ class Reluctant(RawClient):
         super().__init__(address, client_id)
         self._dumps = dumps
 
-    async def _tell_running_info(  # type: ignore[override]
+    async def _send_running_info(  # type: ignore[override]
         self, peer: Peer, request: RemotingCommand
     ) -> RemotingCommand:
         if request.fields.get("jstackEnable") == "true":
@@ -227,7 +227,7 @@ class Reluctant(RawClient):
             dumps.most_under_way = max(dumps.most_under_way, len(dumps.under_way))
             await dumps.may_end.wait()
             dumps.under_way.discard(self.client_id)
-        return super()._tell_running_info(peer, request)
+        return super()._send_running_info(peer, request)
 
 
 async def test_of_many_frozen_clients_so_many_are_asked_at_a_time_and_all_in_the_end(
@@ -262,10 +262,10 @@ async def test_of_many_frozen_clients_so_many_are_asked_at_a_time_and_all_in_the
         assert len(dumps.under_way) == STACK_QUESTIONS_AT_ONCE
         dumps.may_end.set()
 
-        async def all_told() -> bool:
+        async def all_reported() -> bool:
             return {row["client_id"] for row in windows(tmp_path) if row["stack"]} == {
                 client.client_id for client in clients
             }
 
-        await eventually(all_told, "the stacks of all are told", within_s=60)
+        await eventually(all_reported, "the stacks of all are told", within_s=60)
     assert dumps.most_under_way == STACK_QUESTIONS_AT_ONCE

@@ -12,7 +12,7 @@ import pytest
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message_record import decode_records
 from tests.integration.broker.cluster import RawClient, eventually
-from tests.integration.client.typed_commands import done, refused, tidemark, told
+from tests.integration.client.typed_commands import answered, done, refused, tidemark
 from tests.interop.our_engine import OurEngine, our_engine
 
 TOPIC = "timed"
@@ -64,7 +64,7 @@ def delivered(engine: OurEngine, count: int, topic: str = TOPIC) -> list[bytes]:
 
 
 def keys(engine: OurEngine, *words: str) -> list[str]:
-    return [row["unique_key"] for row in told(engine, "timer", "list", *words)]
+    return [row["unique_key"] for row in answered(engine, "timer", "list", *words)]
 
 
 def test_what_waits_is_listed_by_time_with_its_zone_and_counted_by_hour(engine: OurEngine) -> None:
@@ -72,10 +72,10 @@ def test_what_waits_is_listed_by_time_with_its_zone_and_counted_by_hour(engine: 
     send(engine, ("l3", AT_MS), topic="other")
     assert keys(engine, "--topic", TOPIC) == ["l1", "l2"]
     assert keys(engine, "--until", str(AT_MS)) == ["l1", "l3"]
-    first = told(engine, "timer", "list", "--topic", TOPIC)[0]
+    first = answered(engine, "timer", "list", "--topic", TOPIC)[0]
     assert first["due"] == time.strftime("%Y-%m-%dT%H:00:00.250Z", time.gmtime(AT_MS / 1000))
     assert (first["topic"], first["keys"]) == (TOPIC, "order-1 order-2")
-    counts = [row["timers"] for row in told(engine, "timer", "list", "--by-hour")]
+    counts = [row["timers"] for row in answered(engine, "timer", "list", "--by-hour")]
     assert counts == [2, 1]
     assert "l1" in done(engine, "timer", "list")
     one = tidemark(engine, "timer", "list", "--limit", "1")
@@ -138,14 +138,14 @@ def test_what_was_exported_is_imported_once(tmp_path: Path) -> None:
         assert delivered(first, 1) == [b"past"]
         done(first, "timer", "cancel", "i2", "--yes")
         done(first, "timer", "export", "broker-a", str(first.store))
-        waited = told(first, "timer", "list")
+        waited = answered(first, "timer", "list")
     with our_engine(tmp_path / "second") as second:
         done(second, "topic", "create", TOPIC, "--queues", "1")
         asked = tidemark(second, "timer", "import", str(first.store))
         assert "Have 2 timers wait there?" in asked.output
         assert keys(second) == []
         assert "2 timers imported" in done(second, "timer", "import", str(first.store), "--yes")
-        found = told(second, "timer", "list")
+        found = answered(second, "timer", "list")
         assert [(row["unique_key"], row["due"]) for row in found] == [
             (row["unique_key"], row["due"]) for row in waited
         ]

@@ -23,7 +23,7 @@ def done(engine: OurEngine, *words: str) -> str:
     return answer.stdout
 
 
-def told(engine: OurEngine, *words: str) -> Any:
+def answered(engine: OurEngine, *words: str) -> Any:
     """What it answers with `--json`."""
     return json.loads(done(engine, *words, "--json"))
 

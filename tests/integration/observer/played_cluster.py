@@ -175,9 +175,9 @@ class PlayedBroker:
         members = self.members.get(group, {})
         if not members:
             return request.respond(ResponseCode.CONSUMER_NOT_ONLINE, "not online")
-        told = [ClientConnection(one, "127.0.0.1:1", "JAVA", 1) for one in members]
+        connections = [ClientConnection(one, "127.0.0.1:1", "JAVA", 1) for one in members]
         model = self.models.get(group, "CLUSTERING")
-        return ok(request, ConsumerConnection(told, message_model=model).encode())
+        return ok(request, ConsumerConnection(connections, message_model=model).encode())
 
     def _running(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         group, client_id = request.fields["consumerGroup"], request.fields["clientId"]
@@ -242,12 +242,12 @@ class PlayedCluster:
     def info(self) -> ClusterInfo:
         """All that the name server knows."""
         self.listed_count += 1
-        told = {
+        addresses = {
             cluster: {name: {0: address} for name, address in of.items()}
             for cluster, of in self.named.items()
         }
         for broker in self.brokers:
-            copies = told.setdefault(broker.cluster, {}).setdefault(broker.name, {})
+            copies = addresses.setdefault(broker.cluster, {}).setdefault(broker.name, {})
             copies[broker.broker_id] = broker.address
         if self.on_listed is not None:
             on_listed, self.on_listed = self.on_listed, None
@@ -255,10 +255,10 @@ class PlayedCluster:
         return ClusterInfo(
             {
                 name: BrokerData(cluster, name, copies)
-                for cluster, of in told.items()
+                for cluster, of in addresses.items()
                 for name, copies in of.items()
             },
-            {cluster: list(of) for cluster, of in told.items()},
+            {cluster: list(of) for cluster, of in addresses.items()},
         )
 
     def topics_version(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -275,7 +275,7 @@ class PlayedCluster:
             [BrokerData(one.cluster, one.name, {0: one.address}) for one in self.brokers],
         )
 
-    def told(self, broker: PlayedBroker, table: str) -> list[Row]:
+    def reported(self, broker: PlayedBroker, table: str) -> list[Row]:
         """Rows of a broker's observer so far, oldest first."""
         home = self.folder / broker.cluster / broker.name / "observer"
         return spooled(home, table) if (home / "spool").exists() else []
@@ -291,7 +291,7 @@ class PlayedCluster:
         """Wait until the newest row of a table, of those with such values, says this."""
 
         def newest() -> tuple[Any, ...]:
-            rows = self.told(broker, table)
+            rows = self.reported(broker, table)
             rows = [row for row in rows if all(row[one] == value for one, value in where.items())]
             return picked(rows[-1], *names) if rows else ()
 
@@ -336,7 +336,7 @@ async def observing(
     *,
     period_ms: int = 50,
     gone_after_ms: int = GONE_AFTER_MS,
-    told: Observation | None = None,
+    observation: Observation | None = None,
     **settings: Any,
 ) -> AsyncIterator[ClusterWatch]:
     """An observer of it, until the end; what ends it before fails the test."""
@@ -346,7 +346,7 @@ async def observing(
     watch = ClusterWatch(
         system_runtime(),
         Admin(system_runtime(), config),
-        told or Observation(frozenset(), "observer", str(cluster.folder), period_ms),
+        observation or Observation(frozenset(), "observer", str(cluster.folder), period_ms),
         on_new=cluster.heard.append,
         on_gone=cluster.hear_gone,
         gone_after_ms=gone_after_ms,

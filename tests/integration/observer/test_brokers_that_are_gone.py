@@ -31,23 +31,23 @@ SOON_MS = 200
 
 
 def kinds(cluster: PlayedCluster, broker: PlayedBroker) -> list[str]:
-    return [row["kind"] for row in cluster.told(broker, "lifecycle")]
+    return [row["kind"] for row in cluster.reported(broker, "lifecycle")]
 
 
 async def watched(cluster: PlayedCluster, broker: PlayedBroker) -> None:
     """Wait for an answered look."""
 
-    async def is_told() -> bool:
-        return bool(cluster.told(broker, "group_watermarks"))
+    async def is_reported() -> bool:
+        return bool(cluster.reported(broker, "group_watermarks"))
 
-    await eventually(is_told, f"a look at {broker.name}")
+    await eventually(is_reported, f"a look at {broker.name}")
 
 
-async def told_gone(cluster: PlayedCluster, broker: PlayedBroker) -> None:
-    async def is_told() -> bool:
+async def reported_gone(cluster: PlayedCluster, broker: PlayedBroker) -> None:
+    async def is_reported() -> bool:
         return any(one.broker == broker.name for one in cluster.gone)
 
-    await eventually(is_told, f"{broker.name} is told to be gone")
+    await eventually(is_reported, f"{broker.name} is told to be gone")
     assert kinds(cluster, broker)[-1:] == ["BROKER_GONE"]
 
 
@@ -68,9 +68,9 @@ async def test_a_broker_that_is_listed_no_more_and_refuses_is_gone_and_comes_bac
             await watched(cluster, goes)
             await goes.stop()
             cluster.brokers = [stays]
-            await told_gone(cluster, goes)
+            await reported_gone(cluster, goes)
             assert [one.broker for one in cluster.gone] == ["goes"]
-            ended = cluster.told(goes, "lifecycle")
+            ended = cluster.reported(goes, "lifecycle")
             assert [row["kind"] for row in ended[-4:]] == [
                 *("TOPIC_GONE", "GROUP_GONE", "SNAPSHOT", "BROKER_GONE")
             ]
@@ -113,11 +113,13 @@ async def test_one_that_went_while_no_observer_ran_is_told_by_the_next(tmp_path:
         await goes.stop()
         cluster.brokers = []
         async with observing(cluster, gone_after_ms=SOON_MS):
-            await told_gone(cluster, goes)
+            await reported_gone(cluster, goes)
         assert kinds(cluster, goes).count("BROKER_GONE") == 1
         assert kinds(cluster, goes).count("BOOT") == 1, "it is said of the life that was seen"
-        told = [one for one in cluster.told(goes, "lifecycle") if one["kind"] == "BOOT"]
-        assert [(one["first_seen"], one["detail"]) for one in told] == [(True, "seen from outside")]
+        reported = [one for one in cluster.reported(goes, "lifecycle") if one["kind"] == "BOOT"]
+        assert [(one["first_seen"], one["detail"]) for one in reported] == [
+            (True, "seen from outside")
+        ]
         heard = len(cluster.heard)
         async with observing(cluster, gone_after_ms=SOON_MS):
             count = cluster.listed_count
@@ -130,12 +132,12 @@ async def test_one_that_went_while_no_observer_ran_is_told_by_the_next(tmp_path:
 
 
 async def retired(cluster: PlayedCluster, name: str, listed: set[str]) -> list[str] | None:
-    told = Observation(frozenset(), "observer", str(cluster.folder), 1000)
+    observation = Observation(frozenset(), "observer", str(cluster.folder), 1000)
     runtime = system_runtime()
     config = ClientConfig(namesrv_addresses=(cluster.namesrv,))
     async with Admin(runtime, config) as admin:
-        brokers = retired_brokers(runtime, told, [name], listed)
-        return await retire(runtime, admin, told, brokers)
+        brokers = retired_brokers(runtime, observation, [name], listed)
+        return await retire(runtime, admin, observation, brokers)
 
 
 async def test_a_broker_is_retired_by_hand_at_once_and_nothing_of_it_stays_in_gold(
@@ -172,7 +174,7 @@ async def test_an_observer_that_runs_is_asked_to_retire_it(tmp_path: Path) -> No
             await goes.stop()
             cluster.brokers = [stays]
             assert await retired(cluster, "goes", set()) is None
-            await told_gone(cluster, goes)
+            await reported_gone(cluster, goes)
         lock.close()
 
 
@@ -188,4 +190,4 @@ async def test_it_is_retired_by_a_list_that_was_asked_for_later(tmp_path: Path) 
             ask_for_retirement(SystemDisk(), home)
 
         cluster.on_listed = leaves_and_is_retired
-        await told_gone(cluster, goes)
+        await reported_gone(cluster, goes)

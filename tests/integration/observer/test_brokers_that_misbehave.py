@@ -31,10 +31,10 @@ from tests.integration.observer.played_cluster import (
 async def looked_at(cluster: PlayedCluster, broker: PlayedBroker) -> None:
     """Wait until an answered look has been written."""
 
-    async def is_told() -> bool:
-        return bool(cluster.told(broker, "group_watermarks"))
+    async def is_reported() -> bool:
+        return bool(cluster.reported(broker, "group_watermarks"))
 
-    await eventually(is_told, f"a look at {broker.name}")
+    await eventually(is_reported, f"a look at {broker.name}")
 
 
 async def never(_peer: Peer, _request: RemotingCommand) -> Any:
@@ -75,11 +75,11 @@ def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
     return [record.message for record in caplog.records if words in record.message]
 
 
-async def is_told_once(caplog: pytest.LogCaptureFixture, words: str) -> None:
-    async def is_told() -> bool:
+async def is_logged_once(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    async def is_reported() -> bool:
         return bool(warnings(caplog, words))
 
-    await eventually(is_told, f"it is told: {words}")
+    await eventually(is_reported, f"it is told: {words}")
     assert len(warnings(caplog, words)) == 1
 
 
@@ -87,11 +87,11 @@ async def is_followed(cluster: PlayedCluster, broker: PlayedBroker, offset: int)
     """Wait until it was told that the group of this broker has come so far."""
     broker.groups["g"] = {("orders", 0): offset}
 
-    async def is_told() -> bool:
-        told = cluster.told(broker, "group_watermarks")
-        return any(row["committed"] == offset for row in told)
+    async def is_reported() -> bool:
+        reported = cluster.reported(broker, "group_watermarks")
+        return any(row["committed"] == offset for row in reported)
 
-    await eventually(is_told, f"offset {offset} of {broker.name}", within_s=30)
+    await eventually(is_reported, f"offset {offset} of {broker.name}", within_s=30)
 
 
 ALL = (
@@ -119,10 +119,10 @@ async def test_a_broker_that_hangs_holds_up_nobody(
         if code not in (*NEEDED, Code.GET_TOPIC_STATS_INFO):
             for offset in (11, 12):
                 await is_followed(cluster, bad, offset)
-            await is_told_once(caplog, "bad, asked for")
+            await is_logged_once(caplog, "bad, asked for")
         elif code in NEEDED:
-            await is_told_once(caplog, "bad does not answer")
-            assert cluster.told(bad, "lifecycle") == []
+            await is_logged_once(caplog, "bad does not answer")
+            assert cluster.reported(bad, "lifecycle") == []
 
 
 NONSENSE = (
@@ -157,8 +157,8 @@ async def test_nonsense_costs_its_own_answer(
             await is_followed(cluster, good, offset)
         del bad.answers[code]
         await is_followed(cluster, bad, 19)
-    told = warnings(caplog, "bad, asked for")
-    assert len(told) == len(set(told)) <= 3
+    lines = warnings(caplog, "bad, asked for")
+    assert len(lines) == len(set(lines)) <= 3
     assert into_the_lake(SystemDisk(), str(tmp_path / "c1" / "bad" / "observer" / "spool"))
 
 
@@ -189,15 +189,15 @@ async def test_figures_that_cannot_be_are_left_out_and_what_is_told_fits_the_lak
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await is_followed(cluster, broker, 6)
         await looked_at(cluster, broker)
-        told = {
-            table: cluster.told(broker, table)
+        rows_of = {
+            table: cluster.reported(broker, table)
             for table in ("queue_watermarks", "group_watermarks", "client_windows", "lifecycle")
         }
-    places = {(row["topic"], row["queue_id"]) for row in told["queue_watermarks"]}
+    places = {(row["topic"], row["queue_id"]) for row in rows_of["queue_watermarks"]}
     assert places == {("orders", 0)}
-    assert {row["group"] for row in told["group_watermarks"]} == {"g"}
-    assert {row["client_id"] for row in told["client_windows"]} == {"good"}
-    assert "SPOOL_LOSS" not in {row["kind"] for row in told["lifecycle"]}
+    assert {row["group"] for row in rows_of["group_watermarks"]} == {"g"}
+    assert {row["client_id"] for row in rows_of["client_windows"]} == {"good"}
+    assert "SPOOL_LOSS" not in {row["kind"] for row in rows_of["lifecycle"]}
     assert into_the_lake(SystemDisk(), str(tmp_path / "c1" / "broker-a" / "observer" / "spool"))
     said = warnings(caplog, "are left out")
     assert len(said) == len(set(said)) == 6
@@ -214,11 +214,11 @@ async def test_more_than_may_be_is_told_and_not_taken(
         bad.answers[Code.GET_BROKER_CONSUME_STATS] = saying(
             b'{"consumeStatsList":[{"g":[{"offsetTable":{' + rows + b"}}]}]}"
         )
-        await is_told_once(caplog, "bad does not answer")
+        await is_logged_once(caplog, "bad does not answer")
         for offset in (11, 12):
             await is_followed(cluster, good, offset)
-    (told,) = warnings(caplog, "bad does not answer")
-    assert "how far all groups are" in told
+    (line,) = warnings(caplog, "bad does not answer")
+    assert "how far all groups are" in line
 
 
 async def test_pages_of_topics_without_end_are_not_read_for_ever(
@@ -237,9 +237,9 @@ async def test_pages_of_topics_without_end_are_not_read_for_ever(
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await looked_at(cluster, broker)
         await is_followed(cluster, broker, 11)
-    told = warnings(caplog, "the list of topics")
-    assert told
-    assert all("has more" in one or "took too long" in one for one in told)
+    lines = warnings(caplog, "the list of topics")
+    assert lines
+    assert all("has more" in one or "took too long" in one for one in lines)
 
 
 async def test_a_broker_that_dies_half_way_is_silent_and_holds_up_nobody(
@@ -256,7 +256,7 @@ async def test_a_broker_that_dies_half_way_is_silent_and_holds_up_nobody(
             await asyncio.Event().wait()
 
         bad.answers[Code.GET_TOPIC_STATS_INFO] = die
-        await is_told_once(caplog, "bad does not answer")
+        await is_logged_once(caplog, "bad does not answer")
         await is_followed(cluster, good, 11)
         assert len(warnings(caplog, "bad does not answer")) == 1
         await asyncio.gather(*dying)
@@ -287,9 +287,9 @@ async def test_a_broker_that_comes_back_with_an_old_offset_table_is_told_to_have
 
         broker.answers[Code.GET_BROKER_RUNTIME_INFO] = boot
 
-        async def is_told() -> bool:
-            return bool(cluster.told(broker, "consume_offsets"))
+        async def is_reported() -> bool:
+            return bool(cluster.reported(broker, "consume_offsets"))
 
-        await eventually(is_told, "the fall")
-        (fall,) = cluster.told(broker, "consume_offsets")
+        await eventually(is_reported, "the fall")
+        (fall,) = cluster.reported(broker, "consume_offsets")
     assert (fall["path"], fall["previous_offset"], fall["offset"]) == ("RESTORE", 15, 9)

@@ -34,15 +34,15 @@ async def steps(
 ) -> list[tuple[object, ...]]:
     """The first so many steps that are told."""
 
-    def told() -> list[tuple[object, ...]]:
-        rows = cluster.told(broker, "retry_dlq_flow")
+    def is_reported() -> list[tuple[object, ...]]:
+        rows = cluster.reported(broker, "retry_dlq_flow")
         return [picked(row, "step", "group", "message_id", "reconsume_times") for row in rows]
 
-    async def are_told() -> bool:
-        return len(told()) >= count
+    async def are_reported() -> bool:
+        return len(is_reported()) >= count
 
-    await eventually(are_told, f"{count} steps")
-    return told()
+    await eventually(are_reported, f"{count} steps")
+    return is_reported()
 
 
 async def looks(broker: PlayedBroker, count: int) -> None:
@@ -69,7 +69,7 @@ async def test_a_retry_is_told_when_its_copy_is_there_and_never_twice(tmp_path: 
         ]
         assert await steps(cluster, broker, len(wanted)) == wanted
         await looks(broker, 3)
-        rows = cluster.told(broker, "retry_dlq_flow")
+        rows = cluster.reported(broker, "retry_dlq_flow")
     assert len(rows) == len(wanted), "each is told once, and not what came before the observer"
     assert {row["origin_topic"] for row in rows} == {"orders"}
 
@@ -79,8 +79,8 @@ async def test_the_first_dead_letter_of_a_group_makes_its_topic_and_is_told(tmp_
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await looks(broker, 2)
         broker.store(DEAD, copy("poison", 16))
-        told = await steps(cluster, broker, 2)
-    assert told == [("SENT_BACK", "g", "poison", 16), ("DEAD_LETTERED", "g", "poison", 16)]
+        reported = await steps(cluster, broker, 2)
+    assert reported == [("SENT_BACK", "g", "poison", 16), ("DEAD_LETTERED", "g", "poison", 16)]
 
 
 async def test_a_message_that_is_sent_back_and_delivered_again_is_a_duplicate_of_its_original(
@@ -92,7 +92,7 @@ async def test_a_message_that_is_sent_back_and_delivered_again_is_a_duplicate_of
         broker.store("orders", *(MessageExt("", b"", {"UNIQ_KEY": one}) for one in ("m0", "m1")))
         broker.store(RETRY, copy("m1", 1), copy("sent-elsewhere", 1))
         await steps(cluster, broker, 6)
-        rows = cluster.told(broker, "retry_dlq_flow")
+        rows = cluster.reported(broker, "retry_dlq_flow")
     known = [{name: value for name, value in row.items() if value is not None} for row in rows]
     risks, _ = computed(RISKS, {"retry_dlq_flow": facts("retry_dlq_flow", *known)})
     columns = ("cause", "outcome", "message_id", "topic", "queue_id", "from_offset")
@@ -105,9 +105,9 @@ async def test_copies_may_say_anything(tmp_path: Path) -> None:
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await looks(broker, 2)
         broker.store(DEAD, odd, MessageExt("", b"", {}))
-        told = await steps(cluster, broker, 4)
-        origins = {row["origin_topic"] for row in cluster.told(broker, "retry_dlq_flow")}
-    assert [one[2:] for one in told] == [(None, 0)] * 4
+        reported = await steps(cluster, broker, 4)
+        origins = {row["origin_topic"] for row in cluster.reported(broker, "retry_dlq_flow")}
+    assert [one[2:] for one in reported] == [(None, 0)] * 4
     assert origins == {None}
 
 
@@ -145,9 +145,9 @@ async def test_an_invisible_time_that_ran_out_is_no_failure_and_of_its_group_and
         broker.store("orders", *(MessageExt("", b"", {"UNIQ_KEY": one}) for one in ("m0", "m1")))
         broker.store(POP_RETRY, expired("m1", 1), expired("m1", 2))
         broker.store(POP_RETRY_V2, expired("m0", 1, ORIGIN_GROUP=""), expired("sent-elsewhere", 1))
-        told = await steps(cluster, broker, 4)
-        rows = cluster.told(broker, "retry_dlq_flow")
-    assert set(told) == {
+        reported = await steps(cluster, broker, 4)
+        rows = cluster.reported(broker, "retry_dlq_flow")
+    assert set(reported) == {
         ("INVISIBLE_TIME_EXPIRED", "g", "m1", 1),
         ("INVISIBLE_TIME_EXPIRED", "g", "m1", 2),
         ("INVISIBLE_TIME_EXPIRED", "g", "m0", 1),
@@ -165,5 +165,5 @@ async def test_a_dead_letter_of_a_pop_group_is_of_the_topic_before_its_retry_top
         await looks(broker, 2)
         broker.store(DEAD, MessageExt("", b"", {"UNIQ_KEY": "m", "RETRY_TOPIC": POP_RETRY}))
         await steps(cluster, broker, 2)
-        rows = cluster.told(broker, "retry_dlq_flow")
+        rows = cluster.reported(broker, "retry_dlq_flow")
     assert {picked(row, "group", "origin_topic") for row in rows} == {("g", "orders")}

@@ -26,17 +26,17 @@ async def test_a_log_that_is_not_flushed_and_a_level_that_stands_are_in_gold(
     async with played_cluster(home, broker) as cluster, observing(cluster):
 
         async def is_late() -> bool:
-            levels = cluster.told(broker, "delay_levels")
+            levels = cluster.reported(broker, "delay_levels")
             return bool(levels) and levels[-1]["overdue"] == 2
 
         await eventually(is_late, "what is overdue is told", within_s=20)
         broker.figures["commitLogMaxOffset"] = "2000000"
         broker.figures["remainHowManyDataToFlush"] = "976.6 KiB"
 
-        async def is_told() -> bool:
-            return len(cluster.told(broker, "flush_checkpoints")) > 2
+        async def is_reported() -> bool:
+            return len(cluster.reported(broker, "flush_checkpoints")) > 2
 
-        await eventually(is_told, "what is not flushed is told")
+        await eventually(is_reported, "what is not flushed is told")
 
         until_us = cluster.horizon_us(broker) + 21_000_000
 

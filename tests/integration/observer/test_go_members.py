@@ -53,8 +53,8 @@ async def test_a_go_member_says_which_message_it_holds_and_that_follows_the_mark
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
 
         def rows(table: str) -> list[Row]:
-            told = cluster.told(broker, table)
-            return [row for row in told if (row["topic"], row["queue_id"]) == STUCK]
+            reported = cluster.reported(broker, table)
+            return [row for row in reported if (row["topic"], row["queue_id"]) == STUCK]
 
         async def holds() -> bool:
             return any(row["held_count"] for row in rows("client_windows"))
@@ -86,11 +86,11 @@ async def test_a_go_member_s_mean_time_of_pulls_is_not_taken_for_that_of_its_cal
     member.says = "stuck_for_26_s"
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
 
-        async def is_told() -> bool:
-            return bool(cluster.told(broker, "consume_stats"))
+        async def is_reported() -> bool:
+            return bool(cluster.reported(broker, "consume_stats"))
 
-        await eventually(is_told, "how it works")
-        rows = cluster.told(broker, "consume_stats")
+        await eventually(is_reported, "how it works")
+        rows = cluster.reported(broker, "consume_stats")
     assert {row["consume_us_mean"] for row in rows} == {None}
 
 
@@ -103,8 +103,8 @@ async def test_a_go_member_that_broadcasts_answers_with_nothing_and_no_warning_i
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
 
         def said() -> list[Row]:
-            told = cluster.told(broker, "lifecycle")
-            return [row for row in told if row["kind"] == "SAYS_NOTHING"]
+            reported = cluster.reported(broker, "lifecycle")
+            return [row for row in reported if row["kind"] == "SAYS_NOTHING"]
 
         async def is_noted() -> bool:
             return bool(said())

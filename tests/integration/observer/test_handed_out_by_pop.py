@@ -30,9 +30,9 @@ REVIVE_LOG = "rmq_sys_REVIVE_LOG_c1"
 INVISIBLE_MS = 600_000
 
 
-def record(tag: str, **told: Any) -> MessageExt:
+def record(tag: str, **given: Any) -> MessageExt:
     """A checkpoint or an acknowledgement of g, as the broker's timer stores it."""
-    body = json.dumps({"c": "g", "t": "orders", "q": 0, "so": 0, **told}).encode()
+    body = json.dumps({"c": "g", "t": "orders", "q": 0, "so": 0, **given}).encode()
     return MessageExt("", body, {"TAGS": tag, "REAL_TOPIC": REVIVE_LOG})
 
 
@@ -60,7 +60,7 @@ async def test_what_is_out_is_told_with_its_offsets_and_acknowledgements_look_by
     figures = ("popped", "max_offset", "unacknowledged", "invisible_ms", "unknown_reason")
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await newest(cluster, broker, *figures, wanted=(10, 20, 3, INVISIBLE_MS, None))
-        (row,) = cluster.told(broker, "pop_watermarks")
+        (row,) = cluster.reported(broker, "pop_watermarks")
         assert row["unacknowledged_ranges"] == [[7, 10]]
         broker.store(TIMER_TOPIC, record("ack", ao=8, pt=row["handed_out_since"] // 1_000))
         await newest(cluster, broker, "unacknowledged", "acknowledged", "expired", wanted=(2, 1, 0))
@@ -78,7 +78,7 @@ async def test_a_broker_that_keeps_its_checkpoints_in_a_store_leaves_it_unknown_
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         wanted = (None, IN_A_STORE)
         await newest(cluster, broker, "unacknowledged", "unknown_reason", wanted=wanted)
-        rows = cluster.told(broker, "pop_watermarks")
+        rows = cluster.reported(broker, "pop_watermarks")
     assert {row["topic"] for row in rows} == {"orders", "%RETRY%g_orders"}
     assert {row["unacknowledged"] for row in rows} == {None}
 
@@ -97,12 +97,12 @@ async def test_checkpoints_that_may_not_be_read_leave_it_unknown_and_cost_nothin
     )
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
 
-        async def is_told() -> bool:
-            return bool(cluster.told(broker, "pop_watermarks"))
+        async def is_reported() -> bool:
+            return bool(cluster.reported(broker, "pop_watermarks"))
 
-        await eventually(is_told, "a row")
-        reasons = {row["unknown_reason"] for row in cluster.told(broker, "pop_watermarks")}
-        marks = cluster.told(broker, "group_watermarks")
+        await eventually(is_reported, "a row")
+        reasons = {row["unknown_reason"] for row in cluster.reported(broker, "pop_watermarks")}
+        marks = cluster.reported(broker, "group_watermarks")
     assert all("the account lacks a right: Sub on Topic:*" in reason for reason in reasons)
     assert {row["group"] for row in marks} == {"g"}
 
@@ -122,7 +122,7 @@ async def test_a_broker_that_nobody_reads_by_pop_is_not_asked_for_its_timer(tmp_
             return broker.asked[Code.GET_BROKER_RUNTIME_INFO] > asked + 3
 
         await eventually(are_over, "some looks")
-        assert not cluster.told(broker, "pop_watermarks")
+        assert not cluster.reported(broker, "pop_watermarks")
     assert TIMER_TOPIC not in read
 
 

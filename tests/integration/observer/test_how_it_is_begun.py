@@ -58,10 +58,10 @@ async def test_a_cluster_that_is_gone_later_is_told_once_with_those_that_are_the
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, other = PlayedBroker("a"), PlayedBroker("b", "c2")
-    told = Observation(frozenset({"c2"}), "observer", str(tmp_path), 50)
+    observation = Observation(frozenset({"c2"}), "observer", str(tmp_path), 50)
     async with played_cluster(tmp_path, first, other) as cluster:
         cluster.brokers = [first]
-        async with observing(cluster, told=told):
+        async with observing(cluster, observation=observation):
             count = cluster.listed_count
 
             async def was_asked() -> bool:
@@ -92,15 +92,15 @@ async def test_two_observers_of_one_home_have_folders_of_their_own(tmp_path: Pat
     broker = PlayedBroker("a")
     async with played_cluster(tmp_path, broker) as cluster:
         second = Observation(frozenset(), "second", str(tmp_path), 50)
-        async with observing(cluster), observing(cluster, told=second):
+        async with observing(cluster), observing(cluster, observation=second):
 
-            async def are_told() -> bool:
+            async def are_reported() -> bool:
                 folders = [tmp_path / "c1" / "a" / name for name in ("observer", "second")]
                 return all(
                     (one / "spool").exists() and spooled(one, "group_watermarks") for one in folders
                 )
 
-            await eventually(are_told, "both tell")
+            await eventually(are_reported, "both tell")
 
 
 async def test_a_folder_of_an_earlier_version_is_used_on_by_its_own_observer_alone(
@@ -115,10 +115,10 @@ async def test_a_folder_of_an_earlier_version_is_used_on_by_its_own_observer_alo
     broker = PlayedBroker("a")
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return bool(spooled(older, "group_watermarks"))
 
-        await eventually(is_told, "it tells where it told before")
+        await eventually(is_reported, "it tells where it told before")
 
 
 async def test_a_spool_that_another_process_writes_costs_that_broker_alone_and_is_tried_again(
@@ -130,15 +130,15 @@ async def test_a_spool_that_another_process_writes_costs_that_broker_alone_and_i
     theirs = Telemetry.open(system_runtime(), f"{home}/{SPOOL_DIRECTORY}", identity)
     async with played_cluster(tmp_path, bad, good) as cluster, observing(cluster):
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             said = [one.message for one in caplog.records if "is not reported" in one.message]
-            return bool(said and cluster.told(good, "group_watermarks"))
+            return bool(said and cluster.reported(good, "group_watermarks"))
 
-        await eventually(is_told, "one is told, and of the other that it is not")
+        await eventually(is_reported, "one is told, and of the other that it is not")
         await theirs.close()
 
         async def is_back() -> bool:
-            return bool(cluster.told(bad, "group_watermarks"))
+            return bool(cluster.reported(bad, "group_watermarks"))
 
         await eventually(is_back, "it is tried again")
     said = [one.message for one in caplog.records if "reported" in one.message]
@@ -159,8 +159,11 @@ async def test_a_spool_that_cannot_be_opened_is_tried_ever_more_seldom(tmp_path:
 
 async def test_a_cluster_has_another_name_in_the_lake(tmp_path: Path) -> None:
     broker = PlayedBroker("a")
-    told = Observation(frozenset({"c1"}), "observer", str(tmp_path), 50, called="shop")
-    async with played_cluster(tmp_path, broker) as cluster, observing(cluster, told=told):
+    observation = Observation(frozenset({"c1"}), "observer", str(tmp_path), 50, called="shop")
+    async with (
+        played_cluster(tmp_path, broker) as cluster,
+        observing(cluster, observation=observation),
+    ):
         await eventually(lambda: is_written(tmp_path / "shop" / "a"), "it is told")
     assert [(one.cluster, one.identity.emitter) for one in cluster.heard] == [
         ("shop", "shop/a/observer")
@@ -176,10 +179,10 @@ async def test_a_lake_that_knows_another_cluster_of_that_name_is_refused(tmp_pat
     first, second = PlayedBroker("a"), PlayedBroker("a")
     lake = str(tmp_path / "lake")
     async with played_cluster(tmp_path / "first", first) as cluster:
-        told = Observation(
+        observation = Observation(
             frozenset(), "observer", str(tmp_path / "first"), 50, name_servers=cluster.namesrv
         )
-        async with observing(cluster, told=told):
+        async with observing(cluster, observation=observation):
             await eventually(lambda: is_written(tmp_path / "first/c1/a"), "it is told")
         spool = str(tmp_path / "first/c1/a/observer/spool")
         Shipper(system_runtime(), spool, lake, {}).ship_all()
@@ -212,5 +215,5 @@ async def test_a_broker_is_retired_by_the_command_and_the_lake_hears_of_it(tmp_p
         )
     kinds = [row["kind"] for row in spooled(tmp_path / "home/c1/a/observer", "lifecycle")]
     assert kinds[-1] == "BROKER_GONE"
-    told = Lake.at(lake).table(Lake.at(lake).bronze("lifecycle"))
-    assert "BROKER_GONE" in pa.table(told.to_pyarrow_table())["kind"].to_pylist()
+    reported = Lake.at(lake).table(Lake.at(lake).bronze("lifecycle"))
+    assert "BROKER_GONE" in pa.table(reported.to_pyarrow_table())["kind"].to_pylist()

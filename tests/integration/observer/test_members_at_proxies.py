@@ -40,7 +40,7 @@ def beside_a_proxy() -> PlayedBroker:
 async def proxy_with(*clients: str) -> AsyncIterator[PlayedBroker]:
     """A proxy that names these clients as members of g, as 5.5.0 does."""
     proxy = PlayedBroker("proxy")
-    told = ConsumerConnection(
+    connection = ConsumerConnection(
         [ClientConnection(one, "192.0.2.9:35988", "PYTHON", 513) for one in clients],
         {"orders": SubscriptionData("orders", "a || b")},
         consume_type="CONSUME_ACTIVELY",
@@ -48,7 +48,7 @@ async def proxy_with(*clients: str) -> AsyncIterator[PlayedBroker]:
     )
     usual = proxy.usual[Code.GET_CONSUMER_CONNECTION_LIST]
     proxy.answers[Code.GET_CONSUMER_CONNECTION_LIST] = lambda peer, request: (
-        ok(request, told.encode())
+        ok(request, connection.encode())
         if request.fields["consumerGroup"] == "g" and clients
         else usual(peer, request)
     )
@@ -78,7 +78,7 @@ async def test_members_are_unknown_and_not_none_when_a_proxy_serves_and_nobody_n
     broker = beside_a_proxy()
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await members(cluster, broker, wanted=(None, UNNAMED))
-        marks = [row for row in cluster.told(broker, "group_watermarks") if row["group"] == "g"]
+        marks = [row for row in cluster.reported(broker, "group_watermarks") if row["group"] == "g"]
     assert {row["members"] for row in marks} == {None}, "never 0"
 
 
@@ -93,15 +93,15 @@ async def test_a_proxy_that_is_named_says_who_reads_through_it_and_what(tmp_path
     async with (
         proxy_with("vm@1@1@x") as proxy,
         played_cluster(tmp_path, broker) as cluster,
-        observing(cluster, told=asking(cluster, proxy.address)),
+        observing(cluster, observation=asking(cluster, proxy.address)),
     ):
         await members(cluster, broker, wanted=(1, None))
         broker.members["g"] = {"direct@1": {}}
         await members(cluster, broker, wanted=(2, None))
-        events = cluster.told(broker, "rebalance_events")
+        events = cluster.reported(broker, "rebalance_events")
     joined = [row for row in events if row["group"] == "g" and row["kind"] == "JOINED"]
-    told = [picked(row, "client_id", "language", "client_version", "proxy") for row in joined]
-    assert told == [
+    reported = [picked(row, "client_id", "language", "client_version", "proxy") for row in joined]
+    assert reported == [
         ("vm@1@1@x", "PYTHON", 513, proxy.address),
         ("direct@1", "JAVA", 1, None),
     ]
@@ -115,7 +115,7 @@ async def test_a_proxy_that_stops_answering_leaves_members_unknown_until_it_is_b
     async with (
         proxy_with("vm@1@1@x") as proxy,
         played_cluster(tmp_path, broker) as cluster,
-        observing(cluster, told=asking(cluster, proxy.address)),
+        observing(cluster, observation=asking(cluster, proxy.address)),
     ):
         await members(cluster, broker, wanted=(1, None))
         said = proxy.answers.pop(Code.GET_CONSUMER_CONNECTION_LIST)
@@ -125,7 +125,7 @@ async def test_a_proxy_that_stops_answering_leaves_members_unknown_until_it_is_b
         await members(cluster, broker, wanted=(None, f"no proxy answers: {proxy.address}"))
         proxy.answers[Code.GET_CONSUMER_CONNECTION_LIST] = said
         await members(cluster, broker, wanted=(1, None))
-        events = cluster.told(broker, "rebalance_events")
+        events = cluster.reported(broker, "rebalance_events")
     kinds = [row["kind"] for row in events if row["group"] == "g"]
     assert kinds == ["JOINED"], "that it was not asked is no departure"
 
@@ -135,15 +135,15 @@ async def test_one_proxy_that_answers_is_enough_since_they_tell_each_other(tmp_p
     async with (
         proxy_with() as proxy,
         played_cluster(tmp_path, broker) as cluster,
-        observing(cluster, told=asking(cluster, "127.0.0.1:1", proxy.address)),
+        observing(cluster, observation=asking(cluster, "127.0.0.1:1", proxy.address)),
     ):
         await members(cluster, broker, wanted=(0, None))
 
 
-@pytest.mark.parametrize("told", ["proxy-1", "proxy-1:", ":8080", "proxy-1:0", "proxy-1:99999"])
-def test_an_address_of_a_proxy_is_a_host_and_a_port(told: str) -> None:
+@pytest.mark.parametrize("text", ["proxy-1", "proxy-1:", ":8080", "proxy-1:0", "proxy-1:99999"])
+def test_an_address_of_a_proxy_is_a_host_and_a_port(text: str) -> None:
     with pytest.raises(ConfigError, match="the remoting port of a proxy"):
-        check_proxies([told])
+        check_proxies([text])
 
 
 async def test_a_proxy_is_of_one_cluster(tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ async def test_how_long_they_wait_is_estimated_once_for_each_offset(
     broker.answers[Code.PULL_MESSAGE] = lambda _, ask: ask.respond(code, words)
     async with played_cluster(home, broker) as cluster, observing(cluster):
 
-        async def is_told() -> bool:
-            rows = cluster.told(broker, "group_watermarks")
+        async def is_reported() -> bool:
+            rows = cluster.reported(broker, "group_watermarks")
             return any(row["store_time_at_committed"] for row in rows)
 
-        await eventually(is_told, "how long the message waits is told")
+        await eventually(is_reported, "how long the message waits is told")
         assert f"{words}; the account lacks a right: Sub on Topic:*" in caplog.text
         asked = broker.asked[Code.GET_BROKER_RUNTIME_INFO]
 
@@ -55,7 +55,9 @@ async def test_how_long_they_wait_is_estimated_once_for_each_offset(
         await eventually(has_looked_on, "further looks")
         assert broker.asked[Code.QUERY_CONSUME_TIME_SPAN] == 1
         known = [
-            row for row in cluster.told(broker, "group_watermarks") if row["store_time_error_ms"]
+            row
+            for row in cluster.reported(broker, "group_watermarks")
+            if row["store_time_error_ms"]
         ]
     error_ms = known[0]["store_time_error_ms"]
     assert abs(known[0]["store_time_at_committed"] // 1000 - stored_ms) <= error_ms
@@ -87,22 +89,22 @@ async def test_where_more_wait_than_a_look_reads_the_ends_tell_of_the_others(
     broker.groups = {"g": {(topic, 0): 1 for topic in topics}}
     async with played_cluster(tmp_path / "home", broker) as cluster, observing(cluster):
 
-        def told(end: int) -> dict[str, dict[str, Any]]:
+        def is_reported(end: int) -> dict[str, dict[str, Any]]:
             """The first row of each topic with that end."""
-            rows = cluster.told(broker, "group_watermarks")
+            rows = cluster.reported(broker, "group_watermarks")
             return {row["topic"]: row for row in reversed(rows) if row["max_offset"] == end}
 
         async def all_are_known() -> bool:
-            return told(1).keys() == set(topics)
+            return is_reported(1).keys() == set(topics)
 
         await eventually(all_are_known, "all queues are known, and nothing waits")
         stored_ms = store()
 
         async def all_wait() -> bool:
-            return told(2).keys() == set(topics)
+            return is_reported(2).keys() == set(topics)
 
         await eventually(all_wait, "a message waits in each")
-        rows = told(2).values()
+        rows = is_reported(2).values()
     assert all(row["store_time_at_committed"] is not None for row in rows)
     errors_ms = [row["store_time_error_ms"] or 0 for row in rows]
     assert sum(map(bool, errors_ms)) >= 3, "not all were read"

@@ -27,18 +27,18 @@ async def test_a_name_that_is_no_plain_word_makes_no_folder_and_is_told_once(
             cluster.named.setdefault(name, {})[f"in-{len(cluster.named)}"] = good.address
         async with observing(cluster):
 
-            async def is_told() -> bool:
-                return cluster.listed_count > 3 and bool(cluster.told(good, "group_watermarks"))
+            async def is_reported() -> bool:
+                return cluster.listed_count > 3 and bool(cluster.reported(good, "group_watermarks"))
 
-            await eventually(is_told, "the broker with a name is watched")
+            await eventually(is_reported, "the broker with a name is watched")
     assert [(one.cluster, one.broker) for one in cluster.heard] == [("c1", "broker-a")]
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*/*")] == [
         "home/c1/broker-a"
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-    told = [record.message for record in caplog.records if "is not watched" in record.message]
-    assert len(told) == len(set(told)) == 2 * len(HOSTILE)
-    assert "\n" not in "".join(told)
+    lines = [record.message for record in caplog.records if "is not watched" in record.message]
+    assert len(lines) == len(set(lines)) == 2 * len(HOSTILE)
+    assert "\n" not in "".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ async def test_an_address_that_is_none_costs_that_broker_alone(
         cluster.named["c1"] = {"odd": address}
         async with observing(cluster):
 
-            async def is_told() -> bool:
-                return cluster.listed_count > 3 and bool(cluster.told(good, "group_watermarks"))
+            async def is_reported() -> bool:
+                return cluster.listed_count > 3 and bool(cluster.reported(good, "group_watermarks"))
 
-            await eventually(is_told, "the broker beside it is watched")
+            await eventually(is_reported, "the broker beside it is watched")
     silent = [record.message for record in caplog.records if "does not answer" in record.message]
     assert len(silent) == 1
     assert silent[0].startswith("c1/odd does not answer")
@@ -69,11 +69,11 @@ async def test_a_broker_that_moved_is_asked_where_it_is_now(tmp_path: Path) -> N
         cluster.brokers = [moving]
         async with observing(cluster):
 
-            async def told_of(group: str) -> bool:
-                told = cluster.told(moving, "group_watermarks")
-                return any(row["group"] == group for row in told)
+            async def reported_of(group: str) -> bool:
+                reported = cluster.reported(moving, "group_watermarks")
+                return any(row["group"] == group for row in reported)
 
-            await eventually(lambda: told_of("g"), "it is watched")
+            await eventually(lambda: reported_of("g"), "it is watched")
             cluster.brokers = [elsewhere]
-            await eventually(lambda: told_of("later"), "it is watched where it is now")
+            await eventually(lambda: reported_of("later"), "it is watched where it is now")
     assert len(cluster.heard) == 1

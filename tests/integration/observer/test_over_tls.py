@@ -62,12 +62,12 @@ async def test_a_cluster_behind_tls_is_watched_though_the_first_name_server_is_d
         command += ["--credentials", str(credentials), "--home", str(tmp_path / "home")]
         with running([*command, "--period", "1"], tmp_path / "log"):
 
-            async def is_told() -> bool:
+            async def is_reported() -> bool:
                 return (home / "spool").exists() and any(
                     row["topic"] == "orders" for row in spooled(home, "queue_watermarks")
                 )
 
-            await eventually(is_told, "it is watched", within_s=60)
-    told = [row for row in spooled(home, "lifecycle") if row["kind"] == "OBSERVED"]
-    assert told[0]["name_servers"] == ";".join(sorted(name_servers.split(";")))
-    assert told[0]["address"] == engine.broker
+            await eventually(is_reported, "it is watched", within_s=60)
+    reported = [row for row in spooled(home, "lifecycle") if row["kind"] == "OBSERVED"]
+    assert reported[0]["name_servers"] == ";".join(sorted(name_servers.split(";")))
+    assert reported[0]["address"] == engine.broker

@@ -24,7 +24,7 @@ from tests.integration.observer.played_cluster import (
 )
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the observer had to say, but for how long looks took."""
     messages = [one.message for one in caplog.records if one.name.startswith("engine.observer")]
     return [message for message in messages if "a look took" not in message]
@@ -59,7 +59,7 @@ async def test_an_account_that_may_watch_is_enough_and_times_need_one_that_may_r
             def rows(table: str, home: Path = home) -> list[dict[str, Any]]:
                 return spooled(home, table) if (home / "spool").exists() else []
 
-            async def is_told(reads: bool = reads) -> bool:
+            async def is_reported(reads: bool = reads) -> bool:
                 seen = [row for row in rows("group_watermarks") if row["topic"] == "orders"]
                 times = [row["store_time_at_committed"] for row in seen]
                 return bool(seen) and (any(times) or not reads) and bool(rows("queue_watermarks"))
@@ -68,14 +68,14 @@ async def test_an_account_that_may_watch_is_enough_and_times_need_one_that_may_r
             async with observing(
                 PlayedCluster(folder, [], running.name_server_address), credentials=account
             ):
-                await eventually(is_told, f"{account.access_key} sees it")
+                await eventually(is_reported, f"{account.access_key} sees it")
 
                 async def has_asked(reads: bool = reads) -> bool:
-                    return reads or bool(told(caplog))
+                    return reads or bool(logged(caplog))
 
                 await eventually(has_asked, "it has asked for messages")
-            lacking = [one for one in told(caplog) if "lacks a right" in one]
-            assert len(lacking) == (not reads), told(caplog)
+            lacking = [one for one in logged(caplog) if "lacks a right" in one]
+            assert len(lacking) == (not reads), logged(caplog)
             assert all("Sub on Topic:*" in one for one in lacking)
 
 
@@ -88,11 +88,11 @@ async def test_what_an_account_lacks_is_told_once_with_the_question_that_was_ref
         seen = PlayedCluster(tmp_path / "home", [], running.name_server_address)
         async with observing(seen, credentials=account):
 
-            async def is_told() -> bool:
-                return bool(told(caplog))
+            async def is_reported() -> bool:
+                return bool(logged(caplog))
 
-            await eventually(is_told, "it was refused")
-    (sentence,) = told(caplog)
+            await eventually(is_reported, "it was refused")
+    (sentence,) = logged(caplog)
     assert "the account lacks a right: Get on Cluster:*" in sentence
 
 
@@ -114,10 +114,10 @@ async def test_other_questions_go_on(
     broker.answers[code] = lambda _, ask: ask.respond(ResponseCode.NO_PERMISSION, "no")
     async with played_cluster(tmp_path, broker) as playing, observing(playing):
 
-        async def is_told() -> bool:
-            return broker.asked[code] > 2 and bool(playing.told(broker, "group_watermarks"))
+        async def is_reported() -> bool:
+            return broker.asked[code] > 2 and bool(playing.reported(broker, "group_watermarks"))
 
-        await eventually(is_told, "what may be asked is told")
-    (sentence,) = told(caplog)
+        await eventually(is_reported, "what may be asked is told")
+    (sentence,) = logged(caplog)
     assert words in sentence
     assert "the account lacks a right" in sentence

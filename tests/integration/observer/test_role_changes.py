@@ -36,8 +36,8 @@ def copies() -> tuple[PlayedBroker, PlayedBroker]:
 
 
 def changes(cluster: PlayedCluster) -> list[dict[str, Any]]:
-    told = cluster.told(cluster.brokers[0], "lifecycle")
-    return [row for row in told if row["kind"] == "ROLE_CHANGE"]
+    reported = cluster.reported(cluster.brokers[0], "lifecycle")
+    return [row for row in reported if row["kind"] == "ROLE_CHANGE"]
 
 
 async def looked(cluster: PlayedCluster, broker: PlayedBroker) -> None:
@@ -70,10 +70,10 @@ async def test_a_slave_that_becomes_the_master_is_told_once_in_the_life_that_beg
             f"{second.address} is master, was slave 1; {first.address} is slave 1, was master"
         )
         assert row["address"] == second.address
-        kinds = [one["kind"] for one in cluster.told(first, "lifecycle")]
+        kinds = [one["kind"] for one in cluster.reported(first, "lifecycle")]
         life = [kind for kind in kinds if kind in {"BOOT", "OBSERVED", "ROLE_CHANGE"}]
         assert life[-3:] == ["BOOT", "OBSERVED", "ROLE_CHANGE"]
-        boot = [one for one in cluster.told(first, "lifecycle") if one["kind"] == "BOOT"][-1]
+        boot = [one for one in cluster.reported(first, "lifecycle") if one["kind"] == "BOOT"][-1]
         assert (boot["first_seen"], boot["detail"]) == (False, "seen from outside")
 
 
@@ -137,13 +137,13 @@ async def test_it_is_in_the_feed_and_a_line_on_the_axes_of_time(tmp_path: Path) 
         f"Broker broker-a reports a role change ({second.address} is master, was slave 1; "
         f"{first.address} is slave 1, was master)"
     )
-    desk = PageContext(
+    context = PageContext(
         LakeData(Lake.at(str(lake))), lambda: datetime.now(UTC) + timedelta(seconds=1)
     )
-    of_all = overview.content(desk, "", "dark")
+    of_all = overview.content(context, "", "dark")
     assert said in plain(of_all[7]), "the feed"
     assert "broker: restart, role, silence" in plain(of_all)
-    of_group = plain(group.content(desk, "g", "", "dark")[3])
+    of_group = plain(group.content(context, "g", "", "dark")[3])
     assert said in of_group, "the axis of time"
 
 
@@ -161,5 +161,5 @@ def plain(shown: Any) -> str:
 
 
 def _props(one: Any) -> Any:
-    told = getattr(one, "to_plotly_json", None)
-    return told() if told is not None else str(one)
+    to_plain = getattr(one, "to_plotly_json", None)
+    return to_plain() if to_plain is not None else str(one)

@@ -46,24 +46,24 @@ async def test_that_looks_take_longer_than_their_period_is_told_when_it_begins_a
         observing(cluster, period_ms=PERIOD_MS) as watch,
     ):
 
-        def told(broker: PlayedBroker) -> list[tuple[str, str]]:
-            rows = cluster.told(broker, "lifecycle")
+        def is_reported(broker: PlayedBroker) -> list[tuple[str, str]]:
+            rows = cluster.reported(broker, "lifecycle")
             return [
                 (row["kind"], row["detail"]) for row in rows if row["kind"].startswith("LOOKS_")
             ]
 
-        async def is_told(count: int) -> bool:
-            return len(told(slow)) == count
+        async def is_there(count: int) -> bool:
+            return len(is_reported(slow)) == count
 
-        await eventually(lambda: is_told(1), "slow looks are told", within_s=20)
+        await eventually(lambda: is_there(1), "slow looks are told", within_s=20)
         slow_looks = watch.times["c1", "slow"]
         assert (slow_looks.last_ms or 0) > PERIOD_MS
         assert slow_looks.slow == slow_looks.looks
         slow.answers.clear()
-        await eventually(lambda: is_told(2), "that they are no more", within_s=20)
-        assert not told(good)
+        await eventually(lambda: is_there(2), "that they are no more", within_s=20)
+        assert not is_reported(good)
         assert not watch.times["c1", "good"].slow
-    (began, begun_words), (ended, _) = told(slow)
+    (began, begun_words), (ended, _) = is_reported(slow)
     assert (began, ended) == ("LOOKS_SLOW", "LOOKS_IN_TIME")
     assert re.fullmatch(r"a look took 1\d{3} ms, longer than its period of 1000 ms", begun_words)
     assert caplog.text.count("c1/slow: a look took") == 2
@@ -85,13 +85,13 @@ async def test_a_prometheus_is_told_how_long_the_last_look_at_each_broker_took(
         address = ready.rpartition("metrics=")[2].strip()
         figures: dict[tuple[str, str], float] = {}
 
-        async def are_told() -> bool:
+        async def are_reported() -> bool:
             async with httpx.AsyncClient(trust_env=False) as client:
                 figures.update(figures_of((await client.get(address)).text))
             return figures.get(("slow_looks_total", "slow"), 0) > 1
 
         try:
-            await eventually(are_told, "looks are counted", within_s=30)
+            await eventually(are_reported, "looks are counted", within_s=30)
         finally:
             process.terminate()
             assert await process.wait() == 0
@@ -103,9 +103,9 @@ async def test_a_prometheus_is_told_how_long_the_last_look_at_each_broker_took(
 
 
 def test_of_a_broker_that_was_never_looked_at_no_time_is_told() -> None:
-    told = {("c", "new"): LookTimes(10_000), ("c", "gone"): LookTimes(10_000)}
-    told["c", "gone"].note(5_000, counts=False)
-    figures = figures_of("".join(pages_of(told, series_max=10)))
+    times = {("c", "new"): LookTimes(10_000), ("c", "gone"): LookTimes(10_000)}
+    times["c", "gone"].note(5_000, counts=False)
+    figures = figures_of("".join(pages_of(times, series_max=10)))
     assert ("look_seconds", "new") not in figures
     assert figures["look_seconds", "gone"] == 5
     assert figures["failed_looks_total", "gone"] == 1
@@ -128,10 +128,10 @@ async def test_looks_that_nobody_answered_leave_a_gap_that_is_reported_over_rest
     broker = PlayedBroker("one")
 
     def missed() -> list[dict[str, Any]]:
-        rows = cluster.told(broker, "lifecycle")
+        rows = cluster.reported(broker, "lifecycle")
         return [row for row in rows if row["kind"] == "LOOKS_MISSED"]
 
-    async def is_told(count: int) -> bool:
+    async def is_reported(count: int) -> bool:
         return len(missed()) == count
 
     async with played_cluster(tmp_path, broker) as cluster:
@@ -142,9 +142,9 @@ async def test_looks_that_nobody_answered_leave_a_gap_that_is_reported_over_rest
             broker.answers[Code.GET_BROKER_RUNTIME_INFO] = saying(b"nonsense")
             await eventually(lambda: has_looked(times, failed=3), "looks that fail")
             broker.answers.clear()
-            await eventually(lambda: is_told(1), "a gap", within_s=20)
+            await eventually(lambda: is_reported(1), "a gap", within_s=20)
         await asyncio.sleep(1.0)
         async with observing(cluster, period_ms=200):
-            await eventually(lambda: is_told(2), "the gap between two observers", within_s=20)
+            await eventually(lambda: is_reported(2), "the gap between two observers", within_s=20)
     first, second = missed()
     assert first["time_from"] < second["time_from"]

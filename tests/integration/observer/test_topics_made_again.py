@@ -26,7 +26,7 @@ ASKED = Code.GET_EARLIEST_MSG_STORETIME
 
 def lives(cluster: PlayedCluster, broker: PlayedBroker) -> list[tuple[str, str]]:
     """What was reported of topics."""
-    rows = cluster.told(broker, "lifecycle")
+    rows = cluster.reported(broker, "lifecycle")
     return [(row["kind"], row["topic"]) for row in rows if row["topic"] is not None]
 
 

@@ -103,11 +103,11 @@ def test_it_answers_at_once_and_its_end_is_known_after_who_asked_is_gone(
     ).stdout.strip()
     assert made_id.startswith("report-")
     asked(address, "wait", made_id, "--for", "50", code=1)
-    told = json.loads(asked(address, "show", made_id, "--json"))
-    assert (told["state"], told["kind"], told["result"]["exit_code"]) == ("FAILED", "report", 1)
-    assert "no cycle" in told["result"]["lines"][-1]
+    shown = json.loads(asked(address, "show", made_id, "--json"))
+    assert (shown["state"], shown["kind"], shown["result"]["exit_code"]) == ("FAILED", "report", 1)
+    assert "no cycle" in shown["result"]["lines"][-1]
     [listed] = json.loads(asked(address, "list", "--json"))
-    assert listed == told
+    assert listed == shown
     assert "FAILED" in asked(address, "list")
     assert not (tmp_path / "no-lake").exists()
     assert "one that begins with" in asked(address, "run", "--", "broker", code=1)
@@ -210,13 +210,13 @@ def test_only_the_process_that_was_seen_dead_loses_it(database: Database) -> Non
 
 
 def test_no_more_than_some_run_at_once(database: Database) -> None:
-    told: dict[str, Any] = {"now_us": 1, "expires_us": HOUR_US, "command": ("check",)}
+    fields: dict[str, Any] = {"now_us": 1, "expires_us": HOUR_US, "command": ("check",)}
     for number in range(RUNNING_MAX):
-        operations.begin(database, str(number), "check", **told)
+        operations.begin(database, str(number), "check", **fields)
     with pytest.raises(ConfigError, match="wait for one"):
-        operations.begin(database, "one more", "check", **told)
+        operations.begin(database, "one more", "check", **fields)
     operations.begin(database, "without a command", "x", now_us=1, expires_us=2)
-    operations.begin(database, "later", "check", **told | {"now_us": 1 + SILENT_US})
+    operations.begin(database, "later", "check", **fields | {"now_us": 1 + SILENT_US})
     assert len(operations.newest(database, now_us=2)) == RUNNING_MAX + 2
 
 

@@ -10,7 +10,7 @@ import sys
 from pipelines.upkeep.companion import Companion, checking
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -18,12 +18,18 @@ def tell(line: str) -> None:
 def beside(lake: str, name: str) -> Companion:
     command = checking(lake, 1) if name == "checks" else None
     return Companion(
-        lake, tell, name=name, command=command, first_after_s=0, every_s=1, restart_pause_s=0.1
+        lake,
+        print_line,
+        name=name,
+        command=command,
+        first_after_s=0,
+        every_s=1,
+        restart_pause_s=0.1,
     )
 
 
 if __name__ == "__main__":
     with beside(*(*sys.argv[1:], "upkeep")[:2]):
-        tell("up")
+        print_line("up")
         sys.stdin.read()
-    tell("down")
+    print_line("down")

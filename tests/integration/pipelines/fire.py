@@ -39,7 +39,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def told_to_end() -> threading.Event:
+def end_requested() -> threading.Event:
     """Set when a line comes in, or nobody is there any more to send one."""
     end = threading.Event()
 
@@ -52,7 +52,7 @@ def told_to_end() -> threading.Event:
 
 
 def write(lake: Lake, emitter: str) -> None:
-    end = told_to_end()
+    end = end_requested()
     address = lake.bronze(LIFECYCLE.name)
     table = BronzeTable(LIFECYCLE, address, lake.storage_options, compact_commits=20)
     choice = random.Random(emitter)
@@ -72,7 +72,7 @@ def write(lake: Lake, emitter: str) -> None:
 
 
 def read(lake: Lake) -> None:
-    end = told_to_end()
+    end = end_requested()
     address = lake.bronze(LIFECYCLE.name)
     place, seen = Place.start(), dict[str, int]()
     while True:

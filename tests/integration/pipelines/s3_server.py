@@ -57,9 +57,11 @@ def s3_server() -> Iterator[Mapping[str, str]]:
             process.kill()
 
 
-def requests_so_far(told: Mapping[str, str]) -> int:
+def requests_so_far(environment: Mapping[str, str]) -> int:
     """Requests that the server of these options has had, but for those that ask so."""
-    ask = http.client.HTTPConnection(told["AWS_ENDPOINT_URL"].removeprefix("http://"), timeout=20)
+    ask = http.client.HTTPConnection(
+        environment["AWS_ENDPOINT_URL"].removeprefix("http://"), timeout=20
+    )
     ask.request("GET", COUNTS)
     found = int(ask.getresponse().read())
     ask.close()

@@ -187,8 +187,8 @@ def test_the_maintainer_beside_a_pipeline_ends_before_it(lake: Lake) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, **pipes) as parent:  # type: ignore[call-overload]
         beside = awaited_holder(lake, 0)
-        told, _ = parent.communicate(timeout=40)
-        assert told.splitlines() == ["up", "down"]
+        output, _ = parent.communicate(timeout=40)
+        assert output.splitlines() == ["up", "down"]
         assert parent.returncode == 0
         assert has_ended(beside.pid)
 

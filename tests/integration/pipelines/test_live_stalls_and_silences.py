@@ -81,14 +81,14 @@ async def test_what_a_client_holds_is_told_behind_how_far_its_group_is(tmp_path:
         await running.client().send(queue_id=1)
         async with consuming(running.name_server_address, "early", {TOPIC: Seen()}):
             await eventually(lambda: len(windows_of(tmp_path, "early")) >= 4, "all are told")
-    known, told = set(), 0
+    known, reported = set(), 0
     for _, table, row in spooled_in_order(tmp_path / "store"):
         if table == "group_watermarks":
             known.add(picked(row, "group", "topic", "queue_id"))
         if table == "client_windows" and row["last_pull_time"] is not None:
-            told += 1
+            reported += 1
             assert picked(row, "group", "topic", "queue_id") in known, row
-    assert told
+    assert reported
 
 
 def windows_of(folder: Path, group: str) -> list[dict[str, Any]]:
@@ -127,9 +127,9 @@ async def test_a_broker_on_which_nothing_moves_is_judged_on_by_its_signs_of_life
             await asyncio.to_thread(shipper.ship)
         bronze = bronze_of(tmp_path / "lake")
     shipments = bronze["shipments"].sort_by("seq").to_pylist()
-    told = [row["event_time_to"] for row in shipments]
-    assert all(later > earlier for earlier, later in pairwise(told))
-    assert (told[-1] - told[0]).total_seconds() >= 2 * IDLE_SHIPMENT_S - 2
+    shipped_to = [row["event_time_to"] for row in shipments]
+    assert all(later > earlier for earlier, later in pairwise(shipped_to))
+    assert (shipped_to[-1] - shipped_to[0]).total_seconds() >= 2 * IDLE_SHIPMENT_S - 2
     assert any(row["seq_to"] < row["seq_from"] for row in shipments), "only time went on"
     snapshots = pc.equal(pc.cast(bronze["lifecycle"]["kind"], "string"), "SNAPSHOT")
     assert pc.sum(snapshots).as_py() == 1, "the one at its boot"

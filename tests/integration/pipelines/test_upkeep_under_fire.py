@@ -108,8 +108,8 @@ def test_no_row_is_lost_or_doubled_while_the_maintainer_is_killed(
     address = lake.bronze(LIFECYCLE.name)
     there = whole_table(lake.table(address)).select(["emitter", "seq"])
     assert rows(there) == wanted
-    told = Counter(line for line in reader.said if not line.startswith(("again", "detour")))
-    assert told == Counter(f"{name} {seq}" for name, seq in wanted)
+    said_count = Counter(line for line in reader.said if not line.startswith(("again", "detour")))
+    assert said_count == Counter(f"{name} {seq}" for name, seq in wanted)
     assert any("merged" in line for line in tended), tended
     again = [line for line in reader.said if line.startswith(("again", "detour"))]
     if not vacuum:

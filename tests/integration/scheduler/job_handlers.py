@@ -29,7 +29,7 @@ def demo(context: JobContext) -> None:
 
 
 @handler("tells-its-time")
-def tells_its_time(context: JobContext) -> None:
+def says_its_time(context: JobContext) -> None:
     known = "planned" if context.fire_time_is_known else "as triggered"
     context.handle_success(f"{context.fire_time.isoformat()} {known}")
 

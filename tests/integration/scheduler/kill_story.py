@@ -60,7 +60,7 @@ class Nursery:
             else:
                 self.said.put_nowait(line[0])
 
-    async def begin(self, name: str, **told: Any) -> None:
+    async def begin(self, name: str, **fields: Any) -> None:
         """Begin a process, and wait until it serves. What was killed under that name has its port
         and its folder until it is dead, which takes a moment on a busy machine.
         """
@@ -68,7 +68,7 @@ class Nursery:
         if name in self._pids:
             await until(lambda: not is_alive(self._pids[name]))
         self._ready[name] = asyncio.Event()
-        self._process.stdin.write(json.dumps({"name": name} | told).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"name": name} | fields).encode() + b"\n")
         async with asyncio.timeout(SETTLED_S):
             await self._ready[name].wait()
 
@@ -78,12 +78,12 @@ class Nursery:
 
 @asynccontextmanager
 async def nursery(log: Path) -> AsyncIterator[Nursery]:
-    with log.open("ab") as told:
+    with log.open("ab") as log_file:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.integration.scheduler.nursery"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=told,
+            stderr=log_file,
             cwd=ROOT,
         )
     assert process.stdin is not None
@@ -116,8 +116,8 @@ class Scene:
         job_id = chance.choice(sorted(self.schedules))
         job = jobs.job_of(self.database, job_id)
         if job.settings.schedule_kind != "CRON" or chance.random() < 0.5:
-            told = replace(job.settings, title=f"job {chance.random()}")
-            jobs.edit_job(self.database, job_id, told, now())
+            wanted = replace(job.settings, title=f"job {chance.random()}")
+            jobs.edit_job(self.database, job_id, wanted, now())
             return
         waits = [
             run.planned_ms
@@ -131,7 +131,9 @@ class Scene:
 
     @property
     def centres(self) -> list[str]:
-        return sorted(name for name, told in self.parties.items() if "database" in told)
+        return sorted(
+            name for name, settings_of in self.parties.items() if "database" in settings_of
+        )
 
     @property
     def executors(self) -> list[str]:
@@ -172,10 +174,10 @@ async def playing(address: str, folder: Path) -> AsyncIterator[Scene]:
     admins = [f"http://127.0.0.1:{one['port']}{CONTEXT}" for one in parties.values()]
     for n in range(EXECUTORS):
         in_turn = admins[:: 1 if n % 2 else -1]
-        told = {"home": str(folder / f"x{n}"), "admins": in_turn, "port": port + CENTRES + n}
-        parties[f"executor-{n}"] = told
+        fields = {"home": str(folder / f"x{n}"), "admins": in_turn, "port": port + CENTRES + n}
+        parties[f"executor-{n}"] = fields
     async with nursery(folder / "log") as here:
-        await asyncio.gather(*(here.begin(name, **told) for name, told in parties.items()))
+        await asyncio.gather(*(here.begin(name, **fields) for name, fields in parties.items()))
         started = [jobs.start_job(database, of, now()) for of in made]
         first = {one.job_id: one.job.next_ms for one in started if one.job}
         yield Scene(here, database, parties, made, first, marks)
@@ -210,7 +212,7 @@ def with_jobs(database: Database, marks: Path) -> dict[int, Any]:
     group_id = groups.add_group(database, APP, now())
     made = {}
     for kind, text, route, retries in SCHEDULES:
-        told = settings(
+        wanted = settings(
             schedule_kind=kind,
             schedule_text=text,
             route=route,
@@ -219,7 +221,7 @@ def with_jobs(database: Database, marks: Path) -> dict[int, Any]:
             handler="marks-its-begin",
             parameters=str(marks),
         )
-        made[jobs.add_job(database, group_id, told, now())] = schedule_of(kind, text)
+        made[jobs.add_job(database, group_id, wanted, now())] = schedule_of(kind, text)
     return made
 
 

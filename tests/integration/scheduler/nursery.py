@@ -35,16 +35,16 @@ def say(*words: object) -> None:
     os.write(1, f"{' '.join(map(str, words))}\n".encode())
 
 
-async def be(told: dict[str, Any]) -> None:
+async def be(given: dict[str, Any]) -> None:
     """A centre or an executor, until it is killed."""
-    name = told["name"]
-    if "holds" in told:
-        stop_with_the_lock(name, Database.at(told["holds"]))
-    elif "database" in told:
+    name = given["name"]
+    if "holds" in given:
+        stop_with_the_lock(name, Database.at(given["holds"]))
+    elif "database" in given:
         await serve_centre(
-            Database.at(told["database"]),
+            Database.at(given["database"]),
             host="127.0.0.1",
-            port=told["port"],
+            port=given["port"],
             token=TOKEN,
             on_ready=lambda _: say("ready", name),
         )
@@ -52,9 +52,9 @@ async def be(told: dict[str, Any]) -> None:
         settings = Settings(
             app=APP,
             module=MODULE,
-            admins=tuple(told["admins"]),
-            home=Path(told["home"]),
-            port=told["port"],
+            admins=tuple(given["admins"]),
+            home=Path(given["home"]),
+            port=given["port"],
             token=TOKEN,
             processes=4,
         )
@@ -81,16 +81,16 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
     children: list[int] = []
     for line in sys.stdin:
-        told = json.loads(line)
+        order = json.loads(line)
         pid = os.fork()
         if not pid:
             os.close(0)
-            asyncio.run(be(told))
+            asyncio.run(be(order))
             os._exit(0)
         # None is waited for before the end: until then its number is nobody else's, and a kill that
         # comes too late meets no stranger.
         children.append(pid)
-        say("begun", told["name"], pid)
+        say("begun", order["name"], pid)
     for pid in children:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

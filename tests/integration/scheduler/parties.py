@@ -63,20 +63,20 @@ class Admin:
         if self.reads_beats is not None:
             await self.reads_beats.wait()
         self.order.append("beat")
-        return await self._tell(self.registered, [Registration.decode(asked.body)])
+        return await self._report(self.registered, [Registration.decode(asked.body)])
 
     async def remove(self, asked: WireRequest) -> Answer:
         self.order.append("farewell")
-        return await self._tell(self.removed, [Registration.decode(asked.body)])
+        return await self._report(self.removed, [Registration.decode(asked.body)])
 
     async def callback(self, asked: WireRequest) -> Answer:
-        return await self._tell(self.results, decode_results(asked.body))
+        return await self._report(self.results, decode_results(asked.body))
 
-    async def _tell(self, ledger: list[Any], told: list[Any]) -> Answer:
+    async def _report(self, ledger: list[Any], results: list[Any]) -> Answer:
         if self.refuses:
             return refused("not today")
         async with self._news:
-            ledger.extend(told)
+            ledger.extend(results)
             self._news.notify_all()
         return Answer()
 
@@ -107,8 +107,8 @@ class Party:
 
     async def run(self, log_id: int, handler: str = "demo", **fields: Any) -> Answer:
         """Ask for a run."""
-        told = {"job_id": 7, "log_time_ms": LOG_TIME_MS, "handler": handler} | fields
-        return await self.client.run(RunRequest(log_id=log_id, **told))
+        values = {"job_id": 7, "log_time_ms": LOG_TIME_MS, "handler": handler} | fields
+        return await self.client.run(RunRequest(log_id=log_id, **values))
 
     async def log(self, log_id: int, from_line: int = 1) -> LogPage:
         """What its log has."""

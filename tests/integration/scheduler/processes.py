@@ -21,11 +21,11 @@ async def centre_process(
     database: str, *more: str, port: int = 0, log: Path | None = None
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, Address]]:
     """`tidemark scheduler run`, and where executors find it; ended by SIGTERM unless it is dead."""
-    with (log or Path(os.devnull)).open("ab") as told:
+    with (log or Path(os.devnull)).open("ab") as log_file:
         process = await asyncio.create_subprocess_exec(
             *(COMMAND, "scheduler", "run", "--port", str(port), "--database", database, *more),
             stdout=asyncio.subprocess.PIPE,
-            stderr=told,
+            stderr=log_file,
             env=os.environ | {"TIDEMARK_SCHEDULER_TOKEN": TOKEN},
             cwd=ROOT,
         )

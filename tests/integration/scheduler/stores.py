@@ -21,9 +21,9 @@ ADDRESSES = tuple(f"http://10.0.0.{number}:9999/" for number in (1, 2, 3))
 HOSTILE = "\x00\ud800\u202e<b>';DROP TABLE jobs--\n"
 
 
-def settings(**told: Any) -> JobSettings:
+def settings(**fields: Any) -> JobSettings:
     each_minute = {"schedule_kind": "FIX_RATE", "schedule_text": "60", "handler": "report"}
-    return JobSettings(**{"title": "a report"} | each_minute | told)
+    return JobSettings(**{"title": "a report"} | each_minute | fields)
 
 
 def by(author: str = "ann", now_ms: int = NOW_MS) -> Change:
@@ -38,9 +38,9 @@ def a_group(database: Database, addresses: Iterable[str] = ADDRESSES) -> int:
     return group_id
 
 
-def started(database: Database, group_id: int, **told: Any) -> int:
+def started(database: Database, group_id: int, **fields: Any) -> int:
     """A job that is active: its next time is a minute after NOW_MS."""
-    job_id = jobs.add_job(database, group_id, settings(**told), by())
+    job_id = jobs.add_job(database, group_id, settings(**fields), by())
     jobs.start_job(database, job_id, by())
     return job_id
 
@@ -60,8 +60,8 @@ def refusing(database: Database, table: str, condition: str) -> Iterator[None]:
         ]
         undone = ["DROP TRIGGER refused_insert", "DROP TRIGGER refused_update"]
     else:
-        told = condition.replace("{row}", "")
-        made = [f"ALTER TABLE {table} ADD CONSTRAINT refused CHECK (NOT ({told})) NOT VALID"]
+        sql = condition.replace("{row}", "")
+        made = [f"ALTER TABLE {table} ADD CONSTRAINT refused CHECK (NOT ({sql})) NOT VALID"]
         undone = [f"ALTER TABLE {table} DROP CONSTRAINT refused"]
     by_hand(database, *made)
     try:
@@ -78,11 +78,11 @@ def by_hand(database: Database, *statements: str) -> None:
 
 
 def send(
-    database: Database, claims: Iterable[passes.Claim], now_ms: int, **told: Any
+    database: Database, claims: Iterable[passes.Claim], now_ms: int, **fields: Any
 ) -> sending.Batch:
     numbers = count()
     return sending.begin_sending(
-        database, claims, now_ms=now_ms, entropy=lambda: next(numbers), **told
+        database, claims, now_ms=now_ms, entropy=lambda: next(numbers), **fields
     )
 
 
@@ -95,5 +95,5 @@ def answered(database: Database, batch: sending.Batch, event: RunEvent, now_ms: 
     )
 
 
-def told(database: Database, log_id: int, code: int, now_ms: int) -> int:
+def note_result(database: Database, log_id: int, code: int, now_ms: int) -> int:
     return results.note_results(database, [results.Result(log_id, code)], now_ms=now_ms)

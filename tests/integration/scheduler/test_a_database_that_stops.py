@@ -90,11 +90,11 @@ def begun(database: Database, marks: Path) -> Jobs:
     group_id = groups.add_group(database, APP, now)
     made = {}
     for kind, text, misfire in SCHEDULES:
-        told = settings(
+        wanted = settings(
             schedule_kind=kind, schedule_text=text, misfire=misfire, route="FIRST",
             handler="marks-its-begin", parameters=str(marks),
         )  # fmt: skip
-        job_id = jobs.add_job(database, group_id, told, now)
+        job_id = jobs.add_job(database, group_id, wanted, now)
         made[job_id] = (schedule_of(kind, text), misfire)
     first = {}
     for job_id in made:

@@ -110,11 +110,11 @@ class Business:
 
 
 def _without_prefix(options: Mapping[str, str]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name.removeprefix("AWS_").lower(): text for name, text in options.items()
     }
-    del told["allow_http"]
-    return told | {"client_options": {"allow_http": True}}
+    del fields["allow_http"]
+    return fields | {"client_options": {"allow_http": True}}
 
 
 class Fleet:
@@ -168,12 +168,12 @@ async def a_fleet(admin: str, folder: Path, environment: Mapping[str, str]) -> A
 
 @asynccontextmanager
 async def a_centre(database: Database) -> AsyncIterator[str]:
-    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(database, host="127.0.0.1", port=0, token=TOKEN, on_ready=told.set_result)
+        serve(database, host="127.0.0.1", port=0, token=TOKEN, on_ready=address.set_result)
     )
     try:
-        yield f"{await told}xxl-job-admin"
+        yield f"{await address}xxl-job-admin"
     finally:
         serving.cancel()
         await asyncio.wait({serving})
@@ -185,7 +185,7 @@ def start_jobs(database: Database) -> None:
     stuck = {"route": "FIRST", "parameters": json.dumps({"stuck_after_s": STUCK_AFTER_S})}
     hopeless = {"route": "FIRST", "blocking": "DISCARD_LATER"}
     broadcast = {"route": "SHARDING_BROADCAST", "blocking": "DISCARD_LATER"}
-    for seconds, handler, told in (
+    for seconds, handler, more in (
         (1, "convert-files", broadcast),
         (2, "give-back-stuck-files", stuck),
         (5, "retry-hopeless-files", hopeless),
@@ -196,7 +196,7 @@ def start_jobs(database: Database) -> None:
             schedule_kind="FIX_RATE",
             schedule_text=str(seconds),
             misfire="DO_NOTHING",
-            **told,  # type: ignore[arg-type]
+            **more,  # type: ignore[arg-type]
         )
         job = jobs.add_job(database, group, settings, Change("ann", machine_ms()))
         jobs.start_job(database, job, Change("ann", machine_ms()))
@@ -231,7 +231,7 @@ async def test_executors_killed_at_random_leave_each_file_one_entry_in_the_histo
                 await fleet.kill(victim)
                 await fleet.start(victim)
             await one_leaves(business, fleet, database)
-            await the_bad_path_is_told_and_mended(business, fleet)
+            await the_bad_path_is_reported_and_mended(business, fleet)
             log = fleet.logs()
         database.close()
         the_history_has_each_file_once(business, log)
@@ -270,7 +270,7 @@ async def one_leaves(business: Business, fleet: Fleet, database: Database) -> No
     business.add_files(FILES)
 
 
-async def the_bad_path_is_told_and_mended(business: Business, fleet: Fleet) -> None:
+async def the_bad_path_is_reported_and_mended(business: Business, fleet: Fleet) -> None:
     await until(lambda: business.number(LEFT) == 1)
     await until(lambda: business.number("SELECT failures FROM conversions") > 4)
     assert business.ask("SELECT source FROM conversions") == [(BAD_PATH,)]

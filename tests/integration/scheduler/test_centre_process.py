@@ -56,12 +56,12 @@ async def an_executor(
 async def a_centre(
     database: Database, caller: Caller, *, token: str = TOKEN
 ) -> AsyncIterator[Address]:
-    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(database, host="127.0.0.1", port=0, token=token, on_ready=told.set_result)
+        serve(database, host="127.0.0.1", port=0, token=token, on_ready=address.set_result)
     )
     try:
-        yield Address.parse(f"{await told}xxl-job-admin")
+        yield Address.parse(f"{await address}xxl-job-admin")
     finally:
         serving.cancel()
         await asyncio.wait({serving})
@@ -103,8 +103,8 @@ async def test_a_job_runs_on_an_executor_that_registered(tmp_path: Path) -> None
 
             sent = {}
             for glue_type in GLUE_TYPES[1:]:
-                told = settings(glue_type=glue_type, glue_source=f"a {glue_type}", handler="")
-                of_source = jobs.add_job(database, group_id, told, Change("ann", machine_ms()))
+                wanted = settings(glue_type=glue_type, glue_source=f"a {glue_type}", handler="")
+                of_source = jobs.add_job(database, group_id, wanted, Change("ann", machine_ms()))
                 sent[glue_type] = results.run_by_hand(
                     database, of_source, "1", Change("ann", machine_ms())
                 )

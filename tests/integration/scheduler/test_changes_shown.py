@@ -64,11 +64,11 @@ class Asking:
         self.asked: set[tuple[str, ...]] = set()
         self.known = set(names_of(app)) - NOT_ASKED
 
-    def __call__(self, *words: str, told: str | None = None) -> Any:
+    def __call__(self, *words: str, stdin: str | None = None) -> Any:
         name = next(words[:n] for n in (3, 2) if words[:n] in self.known)
         self.asked.add(name)
         where = () if name == ("jobs", "workflow", "check") else ("--database", self.address)
-        done = CliRunner().invoke(app, [*words, "--json", *where], input=told)
+        done = CliRunner().invoke(app, [*words, "--json", *where], input=stdin)
         assert done.exit_code == 0, f"{words}: {done.output} {done.exception}"
         return json.loads(done.stdout)
 
@@ -104,7 +104,7 @@ def test_every_command_of_jobs_and_of_the_scheduler_answers_in_json(tmp_path: Pa
 
     shell = ("title=c", "glue_type=GLUE_SHELL", "glue_source=echo 1")
     source = str(ask("jobs", "add", "--group", "g", *shell)["job_id"])
-    ask("jobs", "glue", "edit", source, "-", told="echo 2")
+    ask("jobs", "glue", "edit", source, "-", stdin="echo 2")
     versions = ask("jobs", "glue", "list", source)
     assert ask("jobs", "glue", "show", source)["source"] == "echo 2"
     ask("jobs", "glue", "back", source, str(versions[1]["glue_id"]))
@@ -179,16 +179,16 @@ def a_shop(address: str) -> None:
     """An active job with a run that waits, a paused one with two sources, a workflow under way."""
     database = Database.at(address)
     try:
-        desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
-        desk.add_group("other")
+        service = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
+        service.add_group("other")
         active = started(database, a_group(database))
         assert active == 1
         passes.plan_due(database, "one", now_ms=NOW_MS + MINUTE_MS - 2_000)
         shell = settings(handler="", glue_type="GLUE_SHELL", glue_source="echo 1")
-        source = desk.add_job(APP, shell)
-        desk.edit_job(source, settings(handler="", glue_type="GLUE_SHELL", glue_source="echo 2"))
+        source = service.add_job(APP, shell)
+        service.edit_job(source, settings(handler="", glue_type="GLUE_SHELL", glue_source="echo 2"))
         flow = settings(handler="", glue_type="WORKFLOW", glue_source=FLOW.format(source))
-        desk.run_job(desk.add_job(APP, flow), "k")
+        service.run_job(service.add_job(APP, flow), "k")
         last = results.runs_of(database, 3)[0].log_id
         send(
             database,
@@ -202,7 +202,7 @@ def a_shop(address: str) -> None:
 
 @pytest.mark.parametrize("name", PREVIEWED)
 def test_a_preview_says_what_would_be_done_and_leaves_no_trace(tmp_path: Path, name: str) -> None:
-    words, told = PREVIEWED[name]
+    words, expected = PREVIEWED[name]
     address = sqlite_address(tmp_path)
     a_shop(address)
     before = rows_of(address)
@@ -215,7 +215,7 @@ def test_a_preview_says_what_would_be_done_and_leaves_no_trace(tmp_path: Path, n
         return done.output
 
     text, previewed = ask("--preview"), json.loads(ask("--preview", "--json"))
-    assert told in text
+    assert expected in text
     assert previewed["is_done"] is False
     assert rows_of(address) == before, "nothing was changed"
     done = json.loads(ask("--json"))
@@ -232,7 +232,7 @@ def test_a_preview_says_what_would_be_done_and_leaves_no_trace(tmp_path: Path, n
 def test_a_preview_is_refused_where_the_change_is(tmp_path: Path) -> None:
     address = sqlite_address(tmp_path)
     a_shop(address)
-    for words, told in (
+    for words, expected in (
         (("edit", "1", "retries=0"), "nothing changed"),
         (("edit", "1", "children=99"), "there is no job 99"),
         (("remove", "2"), "so it cannot be removed"),
@@ -240,7 +240,7 @@ def test_a_preview_is_refused_where_the_change_is(tmp_path: Path) -> None:
     ):
         done = CliRunner().invoke(app, ["jobs", *words, "--preview", "--database", address])
         assert done.exit_code == 1
-        assert told in str(done.exception)
+        assert expected in str(done.exception)
 
 
 MADE: dict[str, tuple[tuple[str, ...], str]] = {
@@ -279,7 +279,7 @@ def with_bob(address: str) -> None:
 def test_what_would_be_made_is_previewed_refused_as_it_would_be_and_leaves_no_trace(
     tmp_path: Path, name: str
 ) -> None:
-    words, told = MADE[name]
+    words, expected = MADE[name]
     address = sqlite_address(tmp_path)
     with_bob(address)
     before = rows_of(address)
@@ -290,7 +290,7 @@ def test_what_would_be_made_is_previewed_refused_as_it_would_be_and_leaves_no_tr
         return done.output
 
     text, previewed = ask("--preview"), json.loads(ask("--preview", "--json"))
-    assert told in text
+    assert expected in text
     assert "without --preview it is done" in text
     assert previewed["is_done"] is False
     assert rows_of(address) == before, "nothing was changed"
@@ -305,7 +305,7 @@ def test_what_would_be_made_is_previewed_refused_as_it_would_be_and_leaves_no_tr
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "text"),
     [
         (("jobs", "add", "--group", "other", "title="), "a name that people know it by"),
         (("jobs", "copy", "99"), "there is no job 99"),
@@ -315,14 +315,14 @@ def test_what_would_be_made_is_previewed_refused_as_it_would_be_and_leaves_no_tr
     ],
 )
 def test_a_preview_of_what_is_made_is_refused_where_making_is(
-    tmp_path: Path, words: tuple[str, ...], told: str
+    tmp_path: Path, words: tuple[str, ...], text: str
 ) -> None:
     address = sqlite_address(tmp_path)
     with_bob(address)
     for more in (("--preview",), ()):
         done = CliRunner().invoke(app, [*words, *more, "--database", address])
         assert done.exit_code == 1
-        assert told in str(done.exception)
+        assert text in str(done.exception)
 
 
 def test_every_command_that_changes_something_has_a_preview() -> None:
@@ -343,8 +343,8 @@ def test_every_command_that_changes_something_has_a_preview() -> None:
 
 
 def test_a_rehearsal_is_undone_also_by_other_eyes_and_when_it_fails(database: Database) -> None:
-    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
-    there = len(desk.groups())
+    service = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    there = len(service.groups())
     with database.rehearsal() as rehearsed:
         tried = JobService(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
         job_id = tried.add_job("rehearsed", settings())
@@ -353,15 +353,15 @@ def test_a_rehearsal_is_undone_also_by_other_eyes_and_when_it_fails(database: Da
             tried.add_group("rehearsed")
         assert tried.job(job_id).is_active
         assert rehearsed.is_trial
-    assert len(desk.groups()) == there
+    assert len(service.groups()) == there
     with pytest.raises(ConfigError, match="99999"), database.rehearsal() as rehearsed:
         fail_after_a_step(JobService(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS))
-    assert len(desk.groups()) == there
+    assert len(service.groups()) == there
 
 
 def test_a_step_that_is_refused_leaves_a_rehearsal_as_it_was(database: Database) -> None:
-    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
-    job_id = desk.add_job("steps", settings())
+    service = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    job_id = service.add_job("steps", settings())
     with database.rehearsal() as rehearsed:
         tried = JobService(rehearsed, Actor("root", is_admin=True), lambda: NOW_MS)
         tried.add_user("ann", apps=["steps"])
@@ -377,9 +377,9 @@ def forget_everybody_and_fail(database: Database) -> None:
         raise ConfigError("user", "ann", "another")
 
 
-def fail_after_a_step(desk: JobService) -> None:
-    desk.add_group("rehearsed")
-    desk.job(99_999)
+def fail_after_a_step(service: JobService) -> None:
+    service.add_group("rehearsed")
+    service.job(99_999)
 
 
 def test_the_audit_goes_back_from_an_entry(tmp_path: Path) -> None:
@@ -403,21 +403,21 @@ def test_the_audit_goes_back_from_an_entry(tmp_path: Path) -> None:
     assert plain.startswith(f"{whole[0]}  ")
 
 
-def details(desk: JobService, subject: str) -> list[dict[str, Any]]:
-    return [json.loads(one.detail) for one in desk.audit_of(subject)]
+def details(service: JobService, subject: str) -> list[dict[str, Any]]:
+    return [json.loads(one.detail) for one in service.audit_of(subject)]
 
 
 def test_the_audit_has_the_old_and_the_new_of_each_value_and_the_group(database: Database) -> None:
-    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
-    desk.add_group("other2")
-    job_id = desk.add_job("hers", settings(retries=2, parameters="p"))
-    desk.edit_job(job_id, settings(), app_name="other2")
-    desk.start_job(job_id)
-    desk.start_job(job_id)
-    desk.pause_job(job_id)
-    desk.pause_job(job_id)
-    desk.remove_job(job_id)
-    removed, paused, begun, edited, added = details(desk, f"job:{job_id}")
+    service = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    service.add_group("other2")
+    job_id = service.add_job("hers", settings(retries=2, parameters="p"))
+    service.edit_job(job_id, settings(), app_name="other2")
+    service.start_job(job_id)
+    service.start_job(job_id)
+    service.pause_job(job_id)
+    service.pause_job(job_id)
+    service.remove_job(job_id)
+    removed, paused, begun, edited, added = details(service, f"job:{job_id}")
     assert (added["retries"], added["timeout_s"], added["group"]) == (
         [None, 2], [None, 0], [None, "hers"]
     )  # fmt: skip
@@ -425,32 +425,32 @@ def test_the_audit_has_the_old_and_the_new_of_each_value_and_the_group(database:
     assert (begun, paused) == ({"is_active": [False, True]}, {"is_active": [True, False]})
     assert (removed["title"], removed["group"]) == (["a report", None], ["other2", None])
 
-    desk.edit_group("hers", title="Hers", addresses=list(ADDRESSES[:1]))
-    desk.edit_group("hers", title=None, addresses=None)
-    hers = next(one.group_id for one in desk.groups() if one.app_name == "hers")
-    back, by_hand, _ = details(desk, f"group:{hers}")
+    service.edit_group("hers", title="Hers", addresses=list(ADDRESSES[:1]))
+    service.edit_group("hers", title=None, addresses=None)
+    hers = next(one.group_id for one in service.groups() if one.app_name == "hers")
+    back, by_hand, _ = details(service, f"group:{hers}")
     assert by_hand == {"title": ["hers", "Hers"], "addresses": [None, [ADDRESSES[0]]]}
     assert back == {"addresses": [[ADDRESSES[0]], None]}
-    desk.add_user("ann", apps=["hers"])
-    desk.edit_user("ann", apps=[])
-    desk.remove_user("ann")
-    gone, fewer, there = details(desk, "user:ann")
+    service.add_user("ann", apps=["hers"])
+    service.edit_user("ann", apps=[])
+    service.remove_user("ann")
+    gone, fewer, there = details(service, "user:ann")
     assert there == {"is_admin": [None, False], "group_ids": [None, [hers]]}
     assert fewer == {"group_ids": [[hers], []]}
     assert gone == {"is_admin": [False, None], "group_ids": [[], None]}
 
 
 def test_runs_that_are_taken_over_are_noted_with_their_numbers(database: Database) -> None:
-    desk = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
+    service = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
     tables = {"xxl_job_group": [their_group()], "xxl_job_info": [their_job()]}
-    desk.take_over(taking(tables, zone_of("UTC")), "theirs", is_preview=False)
+    service.take_over(taking(tables, zone_of("UTC")), "theirs", is_preview=False)
     row = {
         "job_id": "7", "trigger_time": "2026-01-01 00:00:00", "trigger_code": "200",
         "handle_code": "200", "handle_time": "2026-01-01 00:00:01",
     }  # fmt: skip
     past = [taken_run({"id": str(number), **row}, zone_of("UTC")) for number in (5, 6)]
-    assert desk.take_history([run for run in past if run is not None], "theirs") == 2
-    history, jobs_taken = details(desk, "source:theirs")
+    assert service.take_history([run for run in past if run is not None], "theirs") == 2
+    history, jobs_taken = details(service, "source:theirs")
     assert history == {"runs": [None, 2], "their_ids": [None, [5, 6]]}
     assert jobs_taken == {"groups": [None, 1], "jobs": [None, 1], "users": [None, 0]}
-    assert results.runs_of(database, desk.jobs_after()[0].job_id)[0].state is RunState.DONE
+    assert results.runs_of(database, service.jobs_after()[0].job_id)[0].state is RunState.DONE

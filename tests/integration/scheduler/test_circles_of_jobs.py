@@ -20,10 +20,10 @@ from tests.integration.scheduler.test_scheduler_store import (
     ENDED_MS,
     a_group,
     by,
+    note_result,
     send,
     settings,
     started,
-    told,
 )
 from tests.integration.scheduler.test_the_jobs_command import asked
 
@@ -66,7 +66,7 @@ def test_a_circle_that_a_database_has_stops_at_its_first_job_and_is_reported(
         closing = tables.jobs.update().where(tables.jobs.c.job_id == second)
         connection.execute(closing.values(children=json.dumps([first])))
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
-    told(database, batch.sendings[0].log_id, OK, ENDED_MS)
+    note_result(database, batch.sendings[0].log_id, OK, ENDED_MS)
 
     assert results.runs_of(database, second) == [], "it would begin the first again"
     assert len(results.runs_of(database, other)) == 1, "the other child begins"
@@ -85,7 +85,7 @@ def test_a_circle_that_a_database_has_stops_at_its_first_job_and_is_reported(
     again = results.run_by_hand(database, first, "again", by())
     claims = passes.claim_due(database, "one", now_ms=ENDED_MS)
     hand = [one for one in send(database, claims, ENDED_MS).sendings if one.log_id == again]
-    told(database, hand[0].log_id, OK, ENDED_MS + 1)
+    note_result(database, hand[0].log_id, OK, ENDED_MS + 1)
     stops = [one for one in audit.audit_of(database, f"job:{first}") if one.action == "stop"]
     assert len(stops) == 1, "it is noted once, until somebody has changed it"
     edited = jobs.edit_job(database, first, settings(title="b", children=(second, other)), by())

@@ -62,12 +62,12 @@ async def test_what_a_real_admin_sends_is_answered_as_the_java_executor_does(
             if call.path != "/log":
                 assert got == call.response, call
             else:
-                told, recorded = json.loads(got), json.loads(call.response)
-                assert told["code"] == recorded["code"]
-                assert told["content"].keys() == recorded["content"].keys()
-                assert told["content"]["fromLineNum"] == recorded["content"]["fromLineNum"]
-                is_beyond = told["content"]["fromLineNum"] == 99
-                assert ("hello p1 shard 1/3" in told["content"]["logContent"]) != is_beyond
+                sent, recorded = json.loads(got), json.loads(call.response)
+                assert sent["code"] == recorded["code"]
+                assert sent["content"].keys() == recorded["content"].keys()
+                assert sent["content"]["fromLineNum"] == recorded["content"]["fromLineNum"]
+                is_beyond = sent["content"]["fromLineNum"] == 99
+                assert ("hello p1 shard 1/3" in sent["content"]["logContent"]) != is_beyond
         writer.close()
         assert (await admin.result_of(107)).message == "job execute timeout "
     ends = {result.log_id: (result.code, result.message) for result in admin.results}
@@ -88,7 +88,7 @@ async def test_a_run_that_is_sent_again_is_not_begun_again_whatever_became_of_it
     """Nor after a restart; and who asks what it is for is told whether it was taken."""
     place = tmp_path / "marks"
     place.with_suffix(".go").touch()
-    told = {"handler": "marks-and-waits", "parameters": str(place), "fire_time_ms": LOG_TIME_MS}
+    fields = {"handler": "marks-and-waits", "parameters": str(place), "fire_time_ms": LOG_TIME_MS}
     later_ms = int(time.time() * 1000) + 60_000
 
     async def says(executor: Party, log_id: int, sent_ms: int = later_ms) -> str | None:
@@ -96,7 +96,7 @@ async def test_a_run_that_is_sent_again_is_not_begun_again_whatever_became_of_it
 
     async with receiving_admin() as admin:
         async with executor_here(tmp_path / "x", admin.url) as executor:
-            await executor.run(1, log_time_ms=later_ms, **told)
+            await executor.run(1, log_time_ms=later_ms, **fields)
             await admin.result_of(1)
             assert (await executor.log(1)).taken is None, "an admin of XXL-Job does not ask"
         shutil.rmtree(tmp_path / "x" / "logs")
@@ -104,11 +104,11 @@ async def test_a_run_that_is_sent_again_is_not_begun_again_whatever_became_of_it
             assert await says(executor, 1, later_ms + 20_000) == "YES"
             assert await says(executor, 2) == "NO"
             assert await says(executor, 2, LOG_TIME_MS) == "UNSURE", "before it was there"
-            again = await executor.run(1, log_time_ms=later_ms + 20_000, **told)
+            again = await executor.run(1, log_time_ms=later_ms + 20_000, **fields)
             assert again.is_success, "it has it"
-            too_late = await executor.run(2, log_time_ms=later_ms, **told)
+            too_late = await executor.run(2, log_time_ms=later_ms, **fields)
             assert not too_late.is_success, "it has said that it has none of it"
-            assert (await executor.run(2, log_time_ms=later_ms + 1, **told)).is_success
+            assert (await executor.run(2, log_time_ms=later_ms + 1, **fields)).is_success
             await admin.result_of(2)
             async with opened_caller() as caller:
                 book = TokenBook(Database.at(sqlite_address(tmp_path)), TOKEN, asyncio.to_thread,
@@ -124,14 +124,14 @@ async def test_a_run_that_is_sent_again_is_not_begun_again_whatever_became_of_it
 
 
 async def test_a_run_that_was_refused_may_come_again(tmp_path: Path) -> None:
-    told = {"handler": "demo", "fire_time_ms": LOG_TIME_MS}
+    fields = {"handler": "demo", "fire_time_ms": LOG_TIME_MS}
     async with receiving_admin() as admin, executor_here(tmp_path, admin.url) as executor:
-        await executor.run(1, parameters="sleep400", **told)
+        await executor.run(1, parameters="sleep400", **fields)
         discarding = {"blocking": Blocking.DISCARD_LATER}
-        assert not (await executor.run(2, **told, **discarding)).is_success
+        assert not (await executor.run(2, **fields, **discarding)).is_success
         await admin.result_of(1)
         await until(lambda: not list((tmp_path / "runs").iterdir()))
-        assert (await executor.run(2, **told, **discarding)).is_success
+        assert (await executor.run(2, **fields, **discarding)).is_success
         assert (await admin.result_of(2)).code == 200
 
 
@@ -264,9 +264,9 @@ async def test_an_executor_that_ends_tells_what_it_has_stopped(tmp_path: Path) -
             await executor.run(1, "waits-for-ever")
             await executor.run(2, "waits-for-ever")
             await executor.log_with(1, "will not come back")
-        told = {result.log_id: result.message for result in admin.results}
+        messages = {result.log_id: result.message for result in admin.results}
     why = "web container destroy and kill the job."
-    assert told == {
+    assert messages == {
         1: f"{why} [job running, killed]",
         2: f"{why} [job not executed, in the job queue, killed.]",
     }

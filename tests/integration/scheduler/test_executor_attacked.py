@@ -157,9 +157,9 @@ async def test_what_waits_is_bounded_by_what_it_takes_and_given_free_when_it_end
     source = "#" * (4 * 1024 * 1024)
     script = {"glue_type": "GLUE_SHELL", "glue_source": f"sleep 600\n{source[10:]}", "job_id": 1}
     async with attacked(tmp_path, scripts=True) as (admin, executor):
-        told = [await executor.run(log_id, "", **script) for log_id in range(1, 18)]
-        assert [answer.is_success for answer in told] == [True] * 16 + [False]
-        assert told[-1].message == "as many runs are here as may be"
+        answers = [await executor.run(log_id, "", **script) for log_id in range(1, 18)]
+        assert [answer.is_success for answer in answers] == [True] * 16 + [False]
+        assert answers[-1].message == "as many runs are here as may be"
         await executor.client.kill(1)
         for log_id in range(1, 17):
             await admin.result_of(log_id)

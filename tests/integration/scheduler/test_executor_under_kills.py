@@ -78,10 +78,10 @@ async def test_after_kill_9_what_had_finished_is_delivered_and_what_had_not_is_t
         receiving_admin(port=port) as admin,
         executor_process(tmp_path / "x", admin.url) as (process, executor),
     ):
-        told = {log_id: await admin.result_of(log_id) for log_id in (1, 2, 3)}
-        assert (told[1].code, told[1].message) == (200, ""), "handlers do not see the token"
-        assert (told[2].code, told[2].message) == (500, CUT_OFF)
-        assert (told[3].code, told[3].message) == (500, NEVER_BEGUN)
+        results = {log_id: await admin.result_of(log_id) for log_id in (1, 2, 3)}
+        assert (results[1].code, results[1].message) == (200, ""), "handlers do not see the token"
+        assert (results[2].code, results[2].message) == (500, CUT_OFF)
+        assert (results[3].code, results[3].message) == (500, NEVER_BEGUN)
         assert len((await executor.log(1)).text.splitlines()) == 2
         for log_id in (2, 3):
             again = await executor.run(log_id, "marks-and-waits", parameters=str(place))
@@ -141,7 +141,9 @@ async def test_over_many_kills_each_accepted_run_has_one_result_and_success_mean
         codes.setdefault(result.log_id, set()).add((result.code, result.message[:7]))
     done = Counter(int(line) for line in place.read_text().split())
     assert accepted <= codes.keys() <= accepted | unknown
-    assert all(len(told) == 1 for told in codes.values()), "delivered again only in the same words"
+    assert all(len(ended) == 1 for ended in codes.values()), (
+        "delivered again only in the same words"
+    )
     assert max(done.values()) == 1, "nothing has run twice"
     for log_id, ((code, _),) in codes.items():
         assert done[log_id] or code != 200, "success means that it was done"

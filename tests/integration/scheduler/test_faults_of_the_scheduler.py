@@ -120,13 +120,13 @@ async def test_a_storm_of_callbacks_is_stored_and_beats_are_heard_in_it(tmp_path
     with database.writing() as connection:
         connection.execute(sa.insert(tables.runs), sent)
         log_ids = list(connection.scalars(sa.select(tables.runs.c.log_id)))
-    told = [
+    batches = [
         [RunResult(log_id, now.now_ms, OK) for log_id in log_ids[first : first + 50]]
         for first in range(0, len(log_ids), 50)
     ] * 4
     async with opened_caller(timeout_s=60) as caller, a_centre(database, caller) as at:
         admin = AdminClient(caller, at, token=TOKEN, app=APP)
-        storm = [asyncio.create_task(admin.report(part)) for part in told]
+        storm = [asyncio.create_task(admin.report(part)) for part in batches]
         assert (await admin.register(Registration(APP, "http://127.0.0.1:9/"))).is_success
         assert all(answer.is_success for answer in await asyncio.gather(*storm))
     counted = results.report(database, "d", from_ms=0, to_ms=2 * NOW_MS)
@@ -138,13 +138,13 @@ async def test_a_storm_of_callbacks_is_stored_and_beats_are_heard_in_it(tmp_path
 def test_a_change_of_zone_moves_what_waits_and_fires_no_time_twice(tmp_path: Path) -> None:
     """8 o'clock is planned in Berlin, and then is to be in Lisbon: an hour later."""
     database = Database.at(sqlite_address(tmp_path))
-    told = {"schedule_kind": "CRON", "schedule_text": "0 0 8 * * ?"}
-    job_id = started(database, a_group(database), zone="Europe/Berlin", **told)
+    wanted = {"schedule_kind": "CRON", "schedule_text": "0 0 8 * * ?"}
+    job_id = started(database, a_group(database), zone="Europe/Berlin", **wanted)
     berlin_ms = jobs.job_of(database, job_id).next_ms
     assert berlin_ms is not None
     before_ms = berlin_ms - 2 * SECOND_MS
     assert len(passes.plan_due(database, "one", now_ms=before_ms).claims) == 1
-    changed = settings(zone="Europe/Lisbon", **told)
+    changed = settings(zone="Europe/Lisbon", **wanted)
     jobs.edit_job(database, job_id, changed, by(now_ms=before_ms))
 
     lisbon_ms = jobs.job_of(database, job_id).next_ms

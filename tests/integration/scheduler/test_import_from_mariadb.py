@@ -123,8 +123,8 @@ def test_a_dump_and_its_server_become_the_same_jobs(
     for source in theirs:
         folder = tmp_path / str(len(folders))
         folder.mkdir()
-        told = imported(folder, source, "--apply", "--history")
-        assert (told["is_done"], told["runs"]) == (True, 2)
+        output = imported(folder, source, "--apply", "--history")
+        assert (output["is_done"], output["runs"]) == (True, 2)
         folders.append(stored(folder))
     assert folders[0] == folders[1]
     found, versions, runs, users = folders[0]
@@ -152,9 +152,9 @@ def test_a_preview_changes_nothing_and_a_repeated_import_adds_what_is_new(
         ("group", True), ("group", True), ("job", True), ("job", True), ("job", True),
         ("user", True), ("user", True),
     ]  # fmt: skip
-    told = " ".join(f"{one['subject']}: {one['told']}" for one in preview["remarks"])
-    assert "job 8: without a schedule" in told
-    assert "users: passwords cannot be taken over" in told
+    output = " ".join(f"{one['subject']}: {one['told']}" for one in preview["remarks"])
+    assert "job 8: without a schedule" in output
+    assert "users: passwords cannot be taken over" in output
     assert stored(tmp_path) == ([], [], [], [])
 
     imported(tmp_path, dump, "--apply", "--start", "--history")

@@ -39,20 +39,20 @@ def found(database: Database, group_ids: list[int] | None = None, **asked: objec
 def shop(database: Database) -> dict[str, int]:
     mine = groups.add_group(database, "reports", by(), title="Über reports")
     other = groups.add_group(database, "media", by())
-    told = {
+    numbers = {
         "Ärger_100%": jobs.add_job(database, mine, settings(title="Ärger_100%"), by()),
         "beta": jobs.add_job(database, mine, settings(title="beta", handler="X-lag"), by()),
         "Alpha": jobs.add_job(database, other, settings(title="Alpha"), by(now_ms=NOW_MS + 5)),
         HOSTILE: jobs.add_job(database, other, settings(title=HOSTILE), by()),
     }
-    jobs.start_job(database, told["Alpha"], by())
+    jobs.start_job(database, numbers["Alpha"], by())
     with database.writing() as connection:
         connection.execute(
             sa.update(job_table)
-            .where(job_table.c.job_id == told["beta"])
+            .where(job_table.c.job_id == numbers["beta"])
             .values(stopped_because="no time to come")
         )
-    return told
+    return numbers
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def shop(database: Database) -> dict[str, int]:
 def test_jobs_are_found_by_what_people_look_for(
     database: Database, asked: dict[str, object], titles: list[str]
 ) -> None:
-    told = shop(database)
+    numbers = shop(database)
     with database.writing() as connection:
-        row = planned_row(told["Ärger_100%"], "hand:x", now_ms=NOW_MS, retries_left=0)
+        row = planned_row(numbers["Ärger_100%"], "hand:x", now_ms=NOW_MS, retries_left=0)
         connection.execute(sa.insert(run_table).values(row))
     assert found(database, **asked) == titles
 
@@ -96,10 +96,10 @@ def test_jobs_are_found_by_what_people_look_for(
 def test_titles_are_sorted_as_people_read_them_and_a_number_finds_its_job(
     database: Database,
 ) -> None:
-    told = shop(database)
+    numbers = shop(database)
     ordered = found(database, order=JobOrder.TITLE)
     assert ordered.index("Alpha") < ordered.index("beta")
-    assert "beta" in found(database, text=str(told["beta"]))
+    assert "beta" in found(database, text=str(numbers["beta"]))
 
 
 def test_only_jobs_of_the_named_groups_are_found(database: Database) -> None:

@@ -23,55 +23,55 @@ TOKEN = "sixteen-or-more-characters"
 ADMIN = Actor("root", is_admin=True)
 
 
-def a_desk(database: Database, actor: Actor | None = ADMIN) -> JobService:
+def service_of(database: Database, actor: Actor | None = ADMIN) -> JobService:
     return JobService(database, actor, lambda: NOW_MS)
 
 
 def shop(database: Database) -> tuple[JobService, JobService, int, int]:
     """An administrator and Ann, who has the jobs of one group; a job of hers, one of another."""
-    root = a_desk(database)
+    root = service_of(database)
     hers = root.add_job("hers", settings(title="hers"))
     other = root.add_job("other", settings(title="other"))
     root.add_user("ann", apps=["hers"])
-    ann = a_desk(database, people.actor_of(database, "ann"))
+    ann = service_of(database, people.actor_of(database, "ann"))
     return root, ann, hers, other
 
 
 ASKED: dict[str, Callable[[JobService, int], Any]] = {
-    "demand_job": lambda desk, job: desk.job(job),
-    "demand_app": lambda desk, job: desk.demand_app(Action.CHANGE_JOBS, "other"),
-    "demand_named": lambda desk, job: desk.demand_named(settings(children=(job,)), ()),
-    "job": lambda desk, job: desk.job(job),
-    "runs_of": lambda desk, job: desk.runs_of(job),
-    "add_job": lambda desk, job: desk.add_job("other", settings()),
-    "edit_job": lambda desk, job: desk.edit_job(job, settings()),
-    "copy_job": lambda desk, job: desk.copy_job(job, settings()),
-    "start_job": lambda desk, job: desk.start_job(job),
-    "pause_job": lambda desk, job: desk.pause_job(job),
-    "remove_job": lambda desk, job: desk.remove_job(job),
-    "run_job": lambda desk, job: desk.run_job(job, "k"),
-    "kill_run": lambda desk, job: desk.kill_run(1, token=None),
-    "log_of_run": lambda desk, job: desk.log_of_run(1, from_line=1, token=None),
-    "days": lambda desk, job: desk.days(1),
-    "glue_of": lambda desk, job: desk.glue_of(job),
-    "roll_back": lambda desk, job: desk.roll_back(job, 1),
-    "steps_of": lambda desk, job: desk.steps_of(1),
-    "stop_run": lambda desk, job: desk.stop_run(1),
-    "add_group": lambda desk, job: desk.add_group("new"),
-    "edit_group": lambda desk, job: desk.edit_group("other", title="x", addresses=None),
-    "copy_group": lambda desk, job: desk.copy_group("other", "new"),
-    "set_token": lambda desk, job: desk.set_token("other", TOKEN),
-    "remove_group": lambda desk, job: desk.remove_group("other"),
-    "users": lambda desk, job: desk.users(),
-    "add_user": lambda desk, job: desk.add_user("eve", is_admin=True),
-    "keep_administrator": lambda desk, job: desk.keep_administrator(),
-    "edit_user": lambda desk, job: desk.edit_user("ann", is_admin=True),
-    "copy_user": lambda desk, job: desk.copy_user("root", "eve"),
-    "set_password": lambda desk, job: desk.set_password("root", PASSWORD),
-    "remove_user": lambda desk, job: desk.remove_user("root"),
-    "take_over": lambda desk, job: desk.take_over(NOTHING, "x", is_preview=True),
-    "take_history": lambda desk, job: desk.take_history([], "x"),
-    "audit_of": lambda desk, job: desk.audit_of(),
+    "demand_job": lambda context, job: context.job(job),
+    "demand_app": lambda context, job: context.demand_app(Action.CHANGE_JOBS, "other"),
+    "demand_named": lambda context, job: context.demand_named(settings(children=(job,)), ()),
+    "job": lambda context, job: context.job(job),
+    "runs_of": lambda context, job: context.runs_of(job),
+    "add_job": lambda context, job: context.add_job("other", settings()),
+    "edit_job": lambda context, job: context.edit_job(job, settings()),
+    "copy_job": lambda context, job: context.copy_job(job, settings()),
+    "start_job": lambda context, job: context.start_job(job),
+    "pause_job": lambda context, job: context.pause_job(job),
+    "remove_job": lambda context, job: context.remove_job(job),
+    "run_job": lambda context, job: context.run_job(job, "k"),
+    "kill_run": lambda context, job: context.kill_run(1, token=None),
+    "log_of_run": lambda context, job: context.log_of_run(1, from_line=1, token=None),
+    "days": lambda context, job: context.days(1),
+    "glue_of": lambda context, job: context.glue_of(job),
+    "roll_back": lambda context, job: context.roll_back(job, 1),
+    "steps_of": lambda context, job: context.steps_of(1),
+    "stop_run": lambda context, job: context.stop_run(1),
+    "add_group": lambda context, job: context.add_group("new"),
+    "edit_group": lambda context, job: context.edit_group("other", title="x", addresses=None),
+    "copy_group": lambda context, job: context.copy_group("other", "new"),
+    "set_token": lambda context, job: context.set_token("other", TOKEN),
+    "remove_group": lambda context, job: context.remove_group("other"),
+    "users": lambda context, job: context.users(),
+    "add_user": lambda context, job: context.add_user("eve", is_admin=True),
+    "keep_administrator": lambda context, job: context.keep_administrator(),
+    "edit_user": lambda context, job: context.edit_user("ann", is_admin=True),
+    "copy_user": lambda context, job: context.copy_user("root", "eve"),
+    "set_password": lambda context, job: context.set_password("root", PASSWORD),
+    "remove_user": lambda context, job: context.remove_user("root"),
+    "take_over": lambda context, job: context.take_over(NOTHING, "x", is_preview=True),
+    "take_history": lambda context, job: context.take_history([], "x"),
+    "audit_of": lambda context, job: context.audit_of(),
 }
 LISTS = {"jobs_after", "groups", "registered"}
 
@@ -83,7 +83,7 @@ def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
     assert public == set(ASKED) | LISTS, "each thing that can be asked for is asked for here"
     _, ann, hers, other = shop(database)
     before = people.users(database), groups.groups(database)
-    for who in (ann, a_desk(database, None), a_desk(database, Actor("bob"))):
+    for who in (ann, service_of(database, None), service_of(database, Actor("bob"))):
         for name, ask in ASKED.items():
             for job_id in (other, 999):
                 with pytest.raises(NotPermitted):
@@ -91,7 +91,7 @@ def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
         assert (people.users(database), groups.groups(database)) == before
     assert [job.job_id for job in ann.jobs_after()] == [hers]
     assert [group.app_name for group in ann.groups()] == ["hers"]
-    assert a_desk(database, None).jobs_after() == []
+    assert service_of(database, None).jobs_after() == []
     for app in ("hers", "other"):
         registry.beat(database, app, "http://10.0.0.1:9999/", now_ms=NOW_MS)
     theirs = next(one.group_id for one in groups.groups(database) if one.app_name == "other")
@@ -101,8 +101,8 @@ def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
     )
     assert [(one.app_name, one.is_gone) for one in ann.registered()] == [("hers", False)]
     assert [(one.app_name, one.is_gone) for one in later.registered()] == [("hers", True)]
-    assert a_desk(database, None).registered() == []
-    assert [(one.app_name, one.seen_ms) for one in a_desk(database).registered()] == [
+    assert service_of(database, None).registered() == []
+    assert [(one.app_name, one.seen_ms) for one in service_of(database).registered()] == [
         ("hers", NOW_MS), ("other", NOW_MS), ("other", None)
     ]  # fmt: skip
 
@@ -110,14 +110,14 @@ def test_nobody_gets_at_what_is_not_his(database: Database) -> None:
 def test_no_job_begins_others_than_its_author_may(database: Database) -> None:
     root, ann, hers, other = shop(database)
     flow = f"[steps.a]\njob = {other}"
-    for told in (
+    for wanted in (
         settings(children=(other,)),
         settings(handler="", glue_type="WORKFLOW", glue_source=flow),
     ):
         with pytest.raises(NotPermitted):
-            ann.edit_job(hers, told)
+            ann.edit_job(hers, wanted)
         with pytest.raises(NotPermitted):
-            ann.add_job("hers", told)
+            ann.add_job("hers", wanted)
     with pytest.raises(NotPermitted):
         ann.edit_job(hers, settings(), app_name="other")
     root.edit_job(hers, settings(children=(other,)))
@@ -129,8 +129,8 @@ def test_no_job_begins_others_than_its_author_may(database: Database) -> None:
 def test_a_job_is_copied_paused_and_sources_go_back(database: Database) -> None:
     root, ann, hers, _ = shop(database)
     for number in range(3):
-        told = settings(glue_type="GLUE_SHELL", glue_source=f"echo {number}", handler="")
-        ann.edit_job(hers, told, remark=f"change {number}")
+        wanted = settings(glue_type="GLUE_SHELL", glue_source=f"echo {number}", handler="")
+        ann.edit_job(hers, wanted, remark=f"change {number}")
     oldest = ann.glue_of(hers)[-1]
     ann.roll_back(hers, oldest.glue_id)
     assert ann.job(hers).settings.glue_source == "echo 0"
@@ -146,7 +146,7 @@ def test_a_job_is_copied_paused_and_sources_go_back(database: Database) -> None:
 
 
 def test_the_first_user_leaves_whoever_made_him_an_administrator(database: Database) -> None:
-    root = a_desk(database)
+    root = service_of(database)
     root.add_user("ann")
     assert {user.name: user.is_admin for user in root.users()} == {"ann": False, "root": True}
     for attempt in (

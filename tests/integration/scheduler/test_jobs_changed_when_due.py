@@ -19,11 +19,11 @@ from tests.integration.scheduler.stores import (
     a_group,
     by,
     by_hand,
+    note_result,
     refusing,
     send,
     settings,
     started,
-    told,
 )
 
 PLANNED_MS, CHANGED_MS, AGAIN_MS = (NOW_MS + ms for ms in (1_000, 1_500, 2_000))
@@ -43,9 +43,9 @@ KINDS = {
 
 
 def edited(database: Database, job_id: int, at_ms: int = CHANGED_MS, **changed: str) -> int:
-    told = jobs.job_of(database, job_id).settings
+    wanted = jobs.job_of(database, job_id).settings
     changed |= {"title": f"as of {at_ms}"}
-    jobs.edit_job(database, job_id, replace(told, **changed), by(now_ms=at_ms))
+    jobs.edit_job(database, job_id, replace(wanted, **changed), by(now_ms=at_ms))
     return job_id
 
 
@@ -70,9 +70,12 @@ def killed_and_started(database: Database, job_id: int) -> int:
 
 
 def removed_and_added(database: Database, job_id: int) -> int:
-    told, group_id = jobs.job_of(database, job_id).settings, jobs.job_of(database, job_id).group_id
+    wanted, group_id = (
+        jobs.job_of(database, job_id).settings,
+        jobs.job_of(database, job_id).group_id,
+    )
     jobs.remove_job(database, job_id, by(now_ms=CHANGED_MS))
-    added = jobs.add_job(database, group_id, told, by(now_ms=CHANGED_MS))
+    added = jobs.add_job(database, group_id, wanted, by(now_ms=CHANGED_MS))
     jobs.start_job(database, added, by(now_ms=CHANGED_MS))
     assert added != job_id, "the runs of the one that is gone are not its own"
     return added
@@ -150,7 +153,7 @@ def test_a_time_that_has_had_its_run_has_no_other_when_a_clock_went_back(
     job_id = a_job(database, kind)
     claims = passes.plan_due(database, "one", now_ms=PLANNED_MS).claims
     [sent] = send(database, claims, DUE_MS).sendings
-    told(database, sent.log_id, OK, DUE_MS)
+    note_result(database, sent.log_id, OK, DUE_MS)
     jobs.pause_job(database, job_id, by(now_ms=NOW_MS))
     begun = jobs.start_job(database, job_id, by(now_ms=NOW_MS)).job
     assert begun is not None
@@ -178,8 +181,8 @@ def test_a_job_that_is_changed_again_and_again_keeps_its_times(database: Databas
 def test_a_new_schedule_begins_from_now_on(database: Database) -> None:
     job_id = a_job(database, "CRON")
     passes.plan_due(database, "one", now_ms=PLANNED_MS)
-    told = replace(jobs.job_of(database, job_id).settings, schedule_text="3 * * * * ?")
-    jobs.edit_job(database, job_id, told, by(now_ms=CHANGED_MS))
+    wanted = replace(jobs.job_of(database, job_id).settings, schedule_text="3 * * * * ?")
+    jobs.edit_job(database, job_id, wanted, by(now_ms=CHANGED_MS))
     assert jobs.job_of(database, job_id).next_ms == NOW_MS + 23 * SECOND_MS
 
 
@@ -245,10 +248,10 @@ def test_a_result_that_breaks_a_batch_ends_its_run_and_holds_up_no_other(
     parent = started(database, group_id, **KINDS["CRON"], children=(child,))
     lost = started(database, group_id, **KINDS["CRON"])
     batch = send(database, passes.plan_due(database, "one", now_ms=PLANNED_MS).claims, DUE_MS)
-    told_of = [results.Result(one.log_id, OK) for one in batch.sendings]
+    results_of = [results.Result(one.log_id, OK) for one in batch.sendings]
     never = f"{{row}}job_id = {child} OR {{row}}job_id = {lost} AND {{row}}state = 'DONE'"
     with refusing(database, "runs", never):
-        results.note_deliveries(database, [results.Delivery(told_of)], now_ms=DUE_MS)
+        results.note_deliveries(database, [results.Delivery(results_of)], now_ms=DUE_MS)
     for job_id in (*made, parent):
         assert [run.state for run in results.runs_of(database, job_id)] == [RunState.DONE]
     assert [run.state for run in results.runs_of(database, lost)] == [RunState.SENT]

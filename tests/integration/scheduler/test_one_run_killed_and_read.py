@@ -35,8 +35,8 @@ async def asked(folder: Path, *words: str) -> str:
     """What `tidemark jobs` says, from a process of its own as far as the loop is concerned."""
 
     def ask() -> str:
-        told = ["jobs", *words, "--database", sqlite_address(folder), "--token", TOKEN]
-        done = CliRunner().invoke(app, told, env={"USER": "ann"})
+        arguments = ["jobs", *words, "--database", sqlite_address(folder), "--token", TOKEN]
+        done = CliRunner().invoke(app, arguments, env={"USER": "ann"})
         return done.output if done.exit_code == 0 else f"failed: {done.exception}"
 
     return await asyncio.to_thread(ask)
@@ -45,9 +45,9 @@ async def asked(folder: Path, *words: str) -> str:
 async def log_with(folder: Path, log_id: int, text: str) -> dict[str, Any]:
     """The log as the command shows it, as soon as it has this."""
     async with asyncio.timeout(PATIENCE_S):
-        while text not in (told := await asked(folder, "log", str(log_id), "--json")):  # noqa: ASYNC110 - a file
+        while text not in (log := await asked(folder, "log", str(log_id), "--json")):  # noqa: ASYNC110 - a file
             await asyncio.sleep(LOOK_AGAIN_S)
-    page: dict[str, Any] = json.loads(told.splitlines()[0])
+    page: dict[str, Any] = json.loads(log.splitlines()[0])
     return page
 
 
@@ -57,8 +57,8 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
     database = Database.at(sqlite_address(tmp_path))
     now = by("ann", machine_ms())
     group_id = groups.add_group(database, "tests", now)
-    told = settings(handler="waits-for-ever", retries=3)
-    job_id = jobs.add_job(database, group_id, told, now)
+    wanted = settings(handler="waits-for-ever", retries=3)
+    job_id = jobs.add_job(database, group_id, wanted, now)
     async with (
         opened_caller() as caller,
         a_centre(database, caller, token=TOKEN) as at,
@@ -87,16 +87,16 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
         lines = LastLines(database, TOKEN)
         now_ms = machine_ms()
         found = troubles(database, now_ms=now_ms)
-        told_of = {
+        lines_of = {
             one.run: one for one in await asyncio.to_thread(lines.added, found, now_ms=now_ms)
         }
-        assert "and tidies up" in told_of[first].last_lines
-        assert "killed" in told_of[second].last_lines, "it has no log: what its executor told"
+        assert "and tidies up" in lines_of[first].last_lines
+        assert "killed" in lines_of[second].last_lines, "it has no log: what its executor told"
         assert "nothing to end: FAILED" in await asked(tmp_path, "kill", str(first))
         [log] = (tmp_path / "x").glob(f"logs/*/{first}.log")
         log.unlink()
-        told_of_it = await asked(tmp_path, "log", str(first), "--follow", "--json")
-        gone = json.loads(told_of_it.splitlines()[0])
+        followed = await asked(tmp_path, "log", str(first), "--follow", "--json")
+        gone = json.loads(followed.splitlines()[0])
         assert (gone["text"], gone["to_line"], gone["is_end"]) == ("", 0, True)
         assert len(results.runs_of(database, job_id)) == 2, "a killed run is not tried again"
     database.close()

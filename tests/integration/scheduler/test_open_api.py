@@ -43,9 +43,9 @@ class Program:
     group_id: int
     other_job: int
 
-    async def ask(self, name: str, token: str = OWN, app: str = APP, **told: Any) -> Answer:
+    async def ask(self, name: str, token: str = OWN, app: str = APP, **fields: Any) -> Answer:
         return await self.caller.call(
-            self.at, f"api/{name}", json.dumps(told).encode(), headers=headers_of(token, app)
+            self.at, f"api/{name}", json.dumps(fields).encode(), headers=headers_of(token, app)
         )
 
     def job(self, job_id: int) -> jobs.Job:
@@ -71,9 +71,9 @@ async def test_a_job_is_made_changed_started_run_stopped_and_removed(tmp_path: P
         assert added.is_success, added.message
         job_id = int(str(added.content))
         job = program.job(job_id)
-        told = job.settings
-        assert (job.group_id, job.is_active, told.title) == (program.group_id, False, "bills")
-        assert (told.handler, told.timeout_s, told.retries, told.zone) == (
+        wanted = job.settings
+        assert (job.group_id, job.is_active, wanted.title) == (program.group_id, False, "bills")
+        assert (wanted.handler, wanted.timeout_s, wanted.retries, wanted.zone) == (
             "bill", 30, 2, "Asia/Shanghai"
         )  # fmt: skip
 
@@ -124,7 +124,7 @@ async def test_what_cannot_be_is_refused_with_its_name(tmp_path: Path) -> None:
     async with a_program(tmp_path) as program:
         flow = f"[steps.a]\njob = {program.other_job}"
         own = int(str((await program.ask("addJob", **ADD)).content))
-        for name, told, why in (
+        for name, changed, why in (
             ("addJob", ADD | {"scheduleConf": "0 0 0 30 2 ?"}, "a day that its months have"),
             ("addJob", ADD | {"executorTimeout": [1]}, "executorTimeout: not a text"),
             ("addJob", ADD | {"executorTimeout": True}, "executorTimeout: not a text"),
@@ -139,7 +139,7 @@ async def test_what_cannot_be_is_refused_with_its_name(tmp_path: Path) -> None:
             ("startJob", {}, "id: missing"),
             ("stopJob", {"id": -1}, "id: not between"),
         ):  # fmt: skip
-            answer = await program.ask(name, **told)
+            answer = await program.ask(name, **changed)
             assert not answer.is_success
             assert why in answer.message, (name, answer.message)
         assert [job.job_id for job in jobs.jobs_after(program.database)] == [

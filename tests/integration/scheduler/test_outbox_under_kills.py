@@ -93,9 +93,9 @@ class Scene:
             "OUTBOX_DATABASE": str(self.shop),
             TOKEN_VARIABLE: TOKEN,
         }
-        with (self.folder / "log").open("ab") as told:
+        with (self.folder / "log").open("ab") as log_file:
             return await asyncio.create_subprocess_exec(
-                *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=told, cwd=ROOT,
+                *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=log_file, cwd=ROOT,
                 env=os.environ | environment,
             )  # fmt: skip
 
@@ -128,11 +128,11 @@ async def a_scene(folder: Path, engine: OurEngine) -> AsyncIterator[Scene]:
 def with_a_job(address: str) -> tuple[Database, int]:
     database = Database.at(address)
     now = Change("ann", machine_ms())
-    told = settings(
+    wanted = settings(
         title="send the outbox", handler="send-outbox", schedule_kind="FIX_RATE",
         schedule_text="1", blocking="DISCARD_LATER", route="FAILOVER",
     )  # fmt: skip
-    job_id = jobs.add_job(database, groups.add_group(database, APP, now), told, now)
+    job_id = jobs.add_job(database, groups.add_group(database, APP, now), wanted, now)
     jobs.start_job(database, job_id, Change("ann", machine_ms()))
     return database, job_id
 
@@ -178,14 +178,14 @@ async def read_back(engine: OurEngine, count: int) -> list[MessageExt]:
 
 
 def judge(messages: list[MessageExt], orders: set[int], claims: int) -> None:
-    told = [json.loads(message.body) for message in messages]
-    assert {one["order"] for one in told} == orders, "none lost or invented"
-    assert len(orders) <= len(told) <= claims
+    arrived = [json.loads(message.body) for message in messages]
+    assert {one["order"] for one in arrived} == orders, "none lost or invented"
+    assert len(orders) <= len(arrived) <= claims
     ids: dict[int, set[str | None]] = {}
-    for message, one in zip(messages, told, strict=True):
+    for message, one in zip(messages, arrived, strict=True):
         assert message.keys == one["customer"]
         ids.setdefault(one["order"], set()).add(message.uniq_key)
     assert all(len(copies) == 1 for copies in ids.values()), "copies carry one id"
-    for customer in {one["customer"] for one in told}:
-        in_order = [one["order"] for one in told if one["customer"] == customer]
+    for customer in {one["customer"] for one in arrived}:
+        in_order = [one["order"] for one in arrived if one["customer"] == customer]
         assert in_order == sorted(in_order), "copies stand beside each other"

@@ -21,10 +21,10 @@ from tests.integration.scheduler.stores import (
     a_group,
     answered,
     by,
+    note_result,
     send,
     settings,
     started,
-    told,
 )
 
 DUE_MS = NOW_MS + MINUTE_MS
@@ -60,8 +60,8 @@ def test_a_run_is_sent_accepted_and_ends_once(database: Database) -> None:
     answered(database, batch, RunEvent.ACCEPT, DUE_MS + 5)
     assert states(database, job_id) == [RunState.ACCEPTED]
 
-    assert told(database, one.log_id, OK, ENDED_MS) == 1
-    assert told(database, one.log_id, FAILED, ENDED_MS + 9) == 0, "told again"
+    assert note_result(database, one.log_id, OK, ENDED_MS) == 1
+    assert note_result(database, one.log_id, FAILED, ENDED_MS + 9) == 0, "told again"
     run = results.run_of(database, one.log_id)
     assert (run.state, run.result_code, run.ended_ms) == (RunState.DONE, OK, ENDED_MS)
 
@@ -69,7 +69,7 @@ def test_a_run_is_sent_accepted_and_ends_once(database: Database) -> None:
 def test_a_result_may_come_before_the_answer(database: Database) -> None:
     job_id = started(database, a_group(database))
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
-    told(database, batch.sendings[0].log_id, OK, DUE_MS + 1)
+    note_result(database, batch.sendings[0].log_id, OK, DUE_MS + 1)
     answered(database, batch, RunEvent.ACCEPT, DUE_MS + 5)
     assert states(database, job_id) == [RunState.DONE]
 
@@ -116,13 +116,13 @@ def test_a_run_that_fails_is_tried_again_with_its_shard(database: Database) -> N
     ]
     answered(database, batch, RunEvent.ACCEPT, DUE_MS)
     for one, code in zip(batch.sendings, (OK, FAILED, OK), strict=True):
-        told(database, one.log_id, code, ENDED_MS)
+        note_result(database, one.log_id, code, ENDED_MS)
 
     again = send(database, passes.claim_due(database, "one", now_ms=ENDED_MS), ENDED_MS)
     assert [(one.address, one.shard_index, one.shard_total) for one in again.sendings] == [
         (ADDRESSES[1], 1, 3)
     ]
-    told(database, again.sendings[0].log_id, FAILED, ENDED_MS)
+    note_result(database, again.sendings[0].log_id, FAILED, ENDED_MS)
     assert passes.claim_due(database, "one", now_ms=ENDED_MS + MINUTE_MS) == (), "one retry"
     assert states(database, job_id).count(RunState.FAILED) == 2
 
@@ -135,8 +135,8 @@ def test_a_success_begins_the_children_once(database: Database) -> None:
     jobs.remove_job(database, gone, by())
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
     log_id = batch.sendings[0].log_id
-    told(database, log_id, OK, ENDED_MS)
-    told(database, log_id, OK, ENDED_MS)
+    note_result(database, log_id, OK, ENDED_MS)
+    note_result(database, log_id, OK, ENDED_MS)
 
     [run] = results.runs_of(database, child)
     assert (run.cause, run.state, run.planned_ms) == (f"after:{log_id}", RunState.PLANNED, DUE_MS)
@@ -146,7 +146,7 @@ def test_a_delay_begins_when_a_run_has_ended(database: Database) -> None:
     job_id = started(database, a_group(database), schedule_kind="FIX_DELAY")
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
     assert jobs.job_of(database, job_id).next_ms is None
-    told(database, batch.sendings[0].log_id, FAILED, ENDED_MS)
+    note_result(database, batch.sendings[0].log_id, FAILED, ENDED_MS)
     assert jobs.job_of(database, job_id).next_ms == ENDED_MS + MINUTE_MS
 
 
@@ -201,7 +201,7 @@ def test_an_executor_that_says_nothing_is_gone_and_its_run_lost(database: Databa
 
     log_id = batch.sendings[0].log_id
     results.note_findings(database, {log_id: (RunEvent.BEREAVE, "gone")}, now_ms=gone_ms)
-    assert told(database, log_id, OK, gone_ms + 5) == 0
+    assert note_result(database, log_id, OK, gone_ms + 5) == 0
     run = results.run_of(database, log_id)
     assert (run.state, run.late_code) == (RunState.LOST, OK)
     assert states(database, job_id) == [RunState.LOST]
@@ -267,7 +267,7 @@ def test_a_report_counts_a_day_and_what_is_old_is_forgotten(database: Database) 
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
     counted = {"from_ms": NOW_MS, "to_ms": NOW_MS + 86_400_000}
     assert results.report(database, "2026-05-28", **counted) == (1, 0, 0)
-    told(database, batch.sendings[0].log_id, OK, ENDED_MS)
+    note_result(database, batch.sendings[0].log_id, OK, ENDED_MS)
     assert results.report(database, "2026-05-28", **counted) == (0, 1, 0)
     assert results.forget(database, before_ms=DUE_MS) == 0
     assert results.forget(database, before_ms=DUE_MS + 1) == 1
@@ -279,7 +279,7 @@ def test_upkeep_counts_the_last_days_and_forgets_what_is_older_than_it_is_told(
 ) -> None:
     job_id = started(database, a_group(database))
     batch = send(database, passes.plan_due(database, "one", now_ms=DUE_MS).claims, DUE_MS)
-    told(database, batch.sendings[0].log_id, OK, ENDED_MS)
+    note_result(database, batch.sendings[0].log_id, OK, ENDED_MS)
     passes.plan_due(database, "one", now_ms=DUE_MS + MINUTE_MS)
     jobs.pause_job(database, job_id, by())
     assert states(database, job_id) == [RunState.DONE, RunState.CANCELLED]
@@ -300,8 +300,8 @@ def test_upkeep_counts_the_last_days_and_forgets_what_is_older_than_it_is_told(
 
 def test_the_database_says_what_time_it_is(database: Database) -> None:
     before_ms = machine_ms()
-    told_ms = database_ms(database)
-    assert before_ms - 1_000 <= told_ms <= machine_ms() + 1_000, "it is this machine's too"
+    reported_ms = database_ms(database)
+    assert before_ms - 1_000 <= reported_ms <= machine_ms() + 1_000, "it is this machine's too"
 
 
 def test_a_result_counts_from_its_own_executor_alone(database: Database) -> None:

@@ -70,8 +70,8 @@ def asks_by_hand(database: Database) -> Work:
 
 def acknowledges(database: Database) -> Work:
     def ack(turn: int, who: int) -> None:
-        told = alert_people.Ack(f"{turn:064}", NOW_MS, f"ann-{who}", "seen", NOW_MS)
-        alert_people.acknowledge(database, "lake", told)
+        one = alert_people.Ack(f"{turn:064}", NOW_MS, f"ann-{who}", "seen", NOW_MS)
+        alert_people.acknowledge(database, "lake", one)
 
     return ack
 
@@ -96,8 +96,8 @@ def plans_and_sends(database: Database) -> Work:
         claims = passes.plan_due(database, f"centre-{who}", now_ms=now_ms).claims
         claims += passes.claim_due(database, f"centre-{who}", now_ms=now_ms)
         sent = send(database, claims, now_ms).sendings
-        told = [results.Result(one.log_id, OK) for one in sent]
-        results.note_results(database, told, now_ms=now_ms)
+        ended = [results.Result(one.log_id, OK) for one in sent]
+        results.note_results(database, ended, now_ms=now_ms)
 
     return work
 
@@ -117,8 +117,8 @@ def changes_what_another_sends(database: Database) -> Work:
                 jobs.pause_job(database, job_id, now)
                 jobs.start_job(database, job_id, now)
             else:
-                told = jobs.job_of(database, job_id).settings
-                jobs.edit_job(database, job_id, replace(told, title=str(turn)), now)
+                wanted = jobs.job_of(database, job_id).settings
+                jobs.edit_job(database, job_id, replace(wanted, title=str(turn)), now)
 
     return work
 

@@ -34,8 +34,8 @@ async def test_a_real_shell_runs_what_a_foreign_admin_sends_with_its_parameters_
         python = (
             'import sys\r\nsys.exit(len("""\r\n""".encode()) + len(open(__file__, "rb").read()))'
         )
-        told = {"handler": "", "glue_type": "GLUE_PYTHON", "glue_source": python}
-        await executor.run(2, **told)
+        fields = {"handler": "", "glue_type": "GLUE_PYTHON", "glue_source": python}
+        await executor.run(2, **fields)
         assert (await admin.result_of(2)).message == f"script exit value({len(python) + 1})"
 
 
@@ -65,12 +65,12 @@ def test_it_is_stored_without_them_by_the_command_and_read_so_from_an_older_stor
     assert asked(tmp_path, "jobs", "glue", "show", "1") == "echo\n1"
     asked(tmp_path, "jobs", "glue", "edit", "1", str(source))
     assert json.loads(asked(tmp_path, "jobs", "glue", "show", "1", "--json"))["source"] == UNIX
-    asked(tmp_path, "jobs", "glue", "edit", "1", "-", "--type", "GLUE_PYTHON", told=WINDOWS)
+    asked(tmp_path, "jobs", "glue", "edit", "1", "-", "--type", "GLUE_PYTHON", stdin=WINDOWS)
     kept = json.loads(asked(tmp_path, "jobs", "glue", "show", "1", "--json"))["source"]
     assert kept == WINDOWS.removeprefix("\ufeff"), (
         "the mark is the file's, the line ends its author's"
     )
-    asked(tmp_path, "jobs", "glue", "edit", "1", "-", "--type", "GLUE_SHELL", told="echo 1")
+    asked(tmp_path, "jobs", "glue", "edit", "1", "-", "--type", "GLUE_SHELL", stdin="echo 1")
     database = Database.at(sqlite_address(tmp_path))
     with database.writing() as connection:
         connection.execute(tables.jobs.update().values(glue_source=WINDOWS))
@@ -81,7 +81,7 @@ def test_it_is_stored_without_them_by_the_command_and_read_so_from_an_older_stor
 def test_a_version_of_an_older_store_is_shown_and_given_back_as_it_runs(tmp_path: Path) -> None:
     add = ("jobs", "add", "--group", "g", "title=a", "glueType=GLUE_SHELL", "glueSource=echo 1")
     asked(tmp_path, *add)
-    asked(tmp_path, "jobs", "glue", "edit", "1", "-", told="echo 2")
+    asked(tmp_path, "jobs", "glue", "edit", "1", "-", stdin="echo 2")
     database = Database.at(sqlite_address(tmp_path))
     versions = tables.glue_versions
     with database.writing() as connection:

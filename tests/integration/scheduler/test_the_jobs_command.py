@@ -14,8 +14,8 @@ from pipelines.scheduler.store import tables
 from tests.integration.alerting.stores import sqlite_address
 
 
-def asked(folder: Path, *words: str, code: int = 0, told: str | None = None) -> str:
-    done = CliRunner().invoke(app, [*words, "--database", sqlite_address(folder)], input=told)
+def asked(folder: Path, *words: str, code: int = 0, stdin: str | None = None) -> str:
+    done = CliRunner().invoke(app, [*words, "--database", sqlite_address(folder)], input=stdin)
     assert done.exit_code == code, done.output
     return done.output.strip() or str(done.exception)
 
@@ -56,7 +56,7 @@ def test_a_change_that_is_done_says_what_became_another(tmp_path: Path) -> None:
     assert edited == "title: 'a' → 'b'\nretries: 1 → 2\nnext, once it is started (UTC): none"
     source = ask("jobs", "edit", "1", "glue_type=GLUE_SHELL", "glue_source=echo 1", "handler=")
     assert "glue_type: 'BEAN' → 'GLUE_SHELL'" in source
-    assert "+echo 2" in asked(tmp_path, "jobs", "glue", "edit", "1", "-", told="echo 2")
+    assert "+echo 2" in asked(tmp_path, "jobs", "glue", "edit", "1", "-", stdin="echo 2")
     ask("jobs", "edit", "1", "schedule_kind=FIX_RATE", "schedule_text=60")
     ask("jobs", "start", "1")
     assert ask("jobs", "pause", "1").startswith("is_active: True → False")
@@ -71,15 +71,15 @@ def test_a_line_of_history_is_one_run_and_the_whole_is_in_json(tmp_path: Path) -
     asked(tmp_path, "jobs", "add", "--group", "g", "title=a", "handler=h")
     asked(tmp_path, "jobs", "run", "1")
     database = Database.at(sqlite_address(tmp_path))
-    told = 'Traceback (most recent call last):\n  File "a", line 1\nValueError: no\x1b[2J\nmore'
+    trace = 'Traceback (most recent call last):\n  File "a", line 1\nValueError: no\x1b[2J\nmore'
     with database.writing() as connection:
-        connection.execute(tables.runs.update().values(result_message=told, state="FAILED"))
+        connection.execute(tables.runs.update().values(result_message=trace, state="FAILED"))
     database.close()
     line = asked(tmp_path, "jobs", "history", "1")
     assert line.endswith("  FAILED  0/1  ValueError: no\\x1b[2J"), line
     assert len(line.splitlines()) == 1
     [run] = json.loads(asked(tmp_path, "jobs", "history", "1", "--json"))
-    assert run["result_message"] == told
+    assert run["result_message"] == trace
 
 
 def test_settings_go_by_the_names_of_xxl_job_too_and_jobs_are_copied(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_settings_go_by_the_names_of_xxl_job_too_and_jobs_are_copied(tmp_path: P
     assert asked(tmp_path, "jobs", "copy", "1", "executor_timeout=60") == "2"
     copied = json.loads(asked(tmp_path, "jobs", "show", "2", "--json"))["settings"]
     assert (copied["title"], copied["timeout_s"], copied["retries"]) == ("copy of lag", 60, 2)
-    told = asked(tmp_path, "jobs", "edit", "2", "alarmEmail=a@b", code=1)
-    assert "alarms go through" in told
+    output = asked(tmp_path, "jobs", "edit", "2", "alarmEmail=a@b", code=1)
+    assert "alarms go through" in output
 
 
 def test_a_workflow_is_made_of_a_file_and_its_steps_are_shown(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_workflow_is_made_of_a_file_and_its_steps_are_shown(tmp_path: Path) ->
 def test_sources_are_listed_edited_and_go_back(tmp_path: Path) -> None:
     asked(tmp_path, "jobs", "add", "--group", "g", "title=a", "glueType=GLUE_SHELL",
           "glueSource=echo 1")  # fmt: skip
-    asked(tmp_path, "jobs", "glue", "edit", "1", "-", "--remark", "two", told="echo 2\n")
+    asked(tmp_path, "jobs", "glue", "edit", "1", "-", "--remark", "two", stdin="echo 2\n")
     versions = json.loads(asked(tmp_path, "jobs", "glue", "list", "1", "--json"))
     assert [(one["source"], one["remark"]) for one in versions] == [
         ("echo 2\n", "two"), ("echo 1", "")
@@ -123,7 +123,7 @@ def test_sources_are_listed_edited_and_go_back(tmp_path: Path) -> None:
     assert asked(tmp_path, "jobs", "glue", "show", "1") == "echo 1"
     asked(tmp_path, "jobs", "add", "--group", "g", "title=b", "handler=b")
     assert "the job runs a handler" in asked(
-        tmp_path, "jobs", "glue", "edit", "2", "-", told="echo 1", code=1
+        tmp_path, "jobs", "glue", "edit", "2", "-", stdin="echo 1", code=1
     )
 
 
@@ -131,8 +131,8 @@ def test_who_has_no_rights_is_refused_and_the_audit_names_the_systems_user(tmp_p
     me = user_name()
     assert asked(tmp_path, "scheduler", "groups", "add", "reports", "--title", "Reports") == "1"
     asked(tmp_path, "scheduler", "users", "add", "ann", "--group", "reports")
-    told = asked(tmp_path, "scheduler", "users", "list").splitlines()
-    assert told == sorted(["ann  reports  no password", f"{me}  administrator  no password"])
+    lines = asked(tmp_path, "scheduler", "users", "list").splitlines()
+    assert lines == sorted(["ann  reports  no password", f"{me}  administrator  no password"])
     password = tmp_path / "password"
     password.write_text("correct horse battery\n")
     asked(tmp_path, "scheduler", "users", "password", "ann", "--password-file", str(password))

@@ -46,9 +46,9 @@ class Scene:
         self.dead = f"http://127.0.0.1:{free_port_block(1)}/"
         self.silent = silent
 
-    def job(self, route: str, *addresses: str, **told: str) -> int:
+    def job(self, route: str, *addresses: str, **text: str) -> int:
         now = Change("ann", machine_ms())
-        named = {"handler": "demo", "schedule_kind": "NONE", "route": route} | told
+        named = {"handler": "demo", "schedule_kind": "NONE", "route": route} | text
         known = {group.app_name for group in groups.groups(self.database)}
         app = f"{APP}-{len(known)}"
         group_id = groups.add_group(self.database, app, now, manual_addresses=addresses)
@@ -87,9 +87,9 @@ async def test_a_dead_and_a_silent_executor_are_passed_over(tmp_path: Path) -> N
 
 async def test_a_busy_executor_is_passed_over_by_who_must_be_idle(tmp_path: Path) -> None:
     place = tmp_path / "marks"
-    told = {"handler": "marks-and-waits", "parameters": str(place)}
+    fields = {"handler": "marks-and-waits", "parameters": str(place)}
     async with a_scene(tmp_path) as scene:
-        job_id = scene.job("BUSYOVER", scene.dead, scene.first, scene.second, **told)
+        job_id = scene.job("BUSYOVER", scene.dead, scene.first, scene.second, **fields)
         begun = [scene.begin(job_id)]
         await until(lambda: place.exists() and len(place.read_text().split()) == 1)
         begun.append(scene.begin(job_id))

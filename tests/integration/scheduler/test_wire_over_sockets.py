@@ -166,8 +166,8 @@ async def test_who_does_not_come_to_his_request_is_hung_up_on(begun: bytes) -> N
             reader, writer = await asyncio.open_connection(at.host, at.port)
             writer.write(before + begun)
             async with asyncio.timeout(20):
-                told = await reader.read()
-            assert (b'{"code":200}' in told) == bool(before)
+                answer = await reader.read()
+            assert (b'{"code":200}' in answer) == bool(before)
             writer.close()
 
 
@@ -311,9 +311,9 @@ async def test_without_a_token_nothing_is_taken_that_a_web_page_may_have_sent(
 ) -> None:
     request = f"POST /beat HTTP/1.1\r\n{headers}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     async with answering("/beat", tokens=Tokens(None)) as (at, asked):
-        told = await raw(at, request.encode())
+        answer = await raw(at, request.encode())
         assert (len(asked) == 1) is is_taken
-        assert (b"from web pages" in told) is not is_taken
+        assert (b"from web pages" in answer) is not is_taken
     token = f"XXL-JOB-ACCESS-TOKEN: secret\r\n{headers}"
     async with answering("/beat", tokens=Tokens("secret")) as (at, asked):
         await raw(at, request.replace(headers, token).encode())

@@ -27,9 +27,9 @@ from tests.integration.scheduler.stores import (
     a_group,
     answered,
     by,
+    note_result,
     send,
     settings,
-    told,
 )
 
 DUE_MS = NOW_MS + MINUTE_MS
@@ -96,17 +96,19 @@ def test_steps_begin_in_their_order_with_the_time_that_the_workflow_was_planned_
 ) -> None:
     flow_id, first = begun(database, job_id := a_workflow(database))
     assert list(first) == ["extract"]
-    told(database, first["extract"], OK, DUE_MS + 1)
+    note_result(database, first["extract"], OK, DUE_MS + 1)
     both = go_on(database, DUE_MS + 2)
     assert set(both) == {"clean", "count"}
-    assert told(database, flow_id, OK, DUE_MS + 3) == 0, "nobody was sent the workflow itself"
-    told(database, both["clean"], OK, DUE_MS + 3)
+    assert note_result(database, flow_id, OK, DUE_MS + 3) == 0, (
+        "nobody was sent the workflow itself"
+    )
+    note_result(database, both["clean"], OK, DUE_MS + 3)
     assert go_on(database, DUE_MS + 4) == {}, "the report waits for both"
-    told(database, both["count"], OK, DUE_MS + 5)
-    told(database, both["count"], OK, DUE_MS + 6)
+    note_result(database, both["count"], OK, DUE_MS + 5)
+    note_result(database, both["count"], OK, DUE_MS + 6)
     last = go_on(database, DUE_MS + 7)
     assert list(last) == ["report"]
-    told(database, last["report"], OK, DUE_MS + 8)
+    note_result(database, last["report"], OK, DUE_MS + 8)
 
     run = results.run_of(database, flow_id)
     assert (run.state, run.ended_ms) == (RunState.DONE, DUE_MS + 8)
@@ -119,15 +121,15 @@ def test_steps_begin_in_their_order_with_the_time_that_the_workflow_was_planned_
 
 def test_a_step_that_fails_for_good_leaves_out_what_comes_after_it(database: Database) -> None:
     flow_id, first = begun(database, a_workflow(database, retries=1))
-    told(database, first["extract"], FAILED, DUE_MS + 1)
+    note_result(database, first["extract"], FAILED, DUE_MS + 1)
     again = go_on(database, DUE_MS + 2)
     assert list(again) == ["extract"], "it is tried again"
     assert states(database, flow_id)["clean"] == "WAITING"
-    told(database, again["extract"], OK, DUE_MS + 3)
+    note_result(database, again["extract"], OK, DUE_MS + 3)
     both = go_on(database, DUE_MS + 4)
-    told(database, both["count"], OK, DUE_MS + 5)
-    told(database, both["clean"], FAILED, DUE_MS + 5)
-    told(database, go_on(database, DUE_MS + 6)["clean"], FAILED, DUE_MS + 7)
+    note_result(database, both["count"], OK, DUE_MS + 5)
+    note_result(database, both["clean"], FAILED, DUE_MS + 5)
+    note_result(database, go_on(database, DUE_MS + 6)["clean"], FAILED, DUE_MS + 7)
     run = results.run_of(database, flow_id)
     assert run.state is RunState.FAILED
     assert run.result_message == "2 of 4 steps done; failed: clean; left out: report"
@@ -152,10 +154,12 @@ def test_a_workflow_that_fails_is_tried_again_as_a_whole_and_lost_steps_are_fail
 
 def test_parents_that_end_at_one_moment_begin_the_join_once(database: Database) -> None:
     flow_id, first = begun(database, a_workflow(database))
-    told(database, first["extract"], OK, DUE_MS + 1)
+    note_result(database, first["extract"], OK, DUE_MS + 1)
     both = go_on(database, DUE_MS + 2)
     with ThreadPoolExecutor(2) as threads:
-        ended = [threads.submit(told, database, one, OK, DUE_MS + 3) for one in both.values()]
+        ended = [
+            threads.submit(note_result, database, one, OK, DUE_MS + 3) for one in both.values()
+        ]
     assert [one.result() for one in ended] == [1, 1]
     assert list(go_on(database, DUE_MS + 4)) == ["report"]
     assert states(database, flow_id)["report"] == "BEGUN"
@@ -163,7 +167,7 @@ def test_parents_that_end_at_one_moment_begin_the_join_once(database: Database) 
 
 def test_what_is_stopped_begins_nothing_more(database: Database) -> None:
     flow_id, first = begun(database, a_workflow(database, retries=3))
-    told(database, first["extract"], OK, DUE_MS + 1)
+    note_result(database, first["extract"], OK, DUE_MS + 1)
     waiting = passes.claim_due(database, "one", now_ms=DUE_MS + 2)
     assert flow_life.stop_by_hand(database, flow_id, by("bob", DUE_MS + 3))
     assert not flow_life.stop_by_hand(database, flow_id, by("bob", DUE_MS + 3)), "it is stopped"
@@ -199,7 +203,7 @@ def test_one_run_of_a_workflow_is_under_way(database: Database, blocking: str) -
         assert troubles(database, now_ms=next_ms) == [], "that is what was asked for"
     else:
         assert (first_run.state, second.state) == (RunState.RUNNING, RunState.CLAIMED)
-        told(database, first["extract"], FAILED, next_ms + 1)
+        note_result(database, first["extract"], FAILED, next_ms + 1)
         assert go_on(database, next_ms + 2) == {}
         assert results.run_of(database, second.log_id).state is RunState.RUNNING
 
@@ -215,10 +219,10 @@ def test_a_run_goes_on_by_the_workflow_as_it_was_when_it_began(database: Databas
         jobs.edit_job(database, job_id, a_flow(f"[steps.a]\njob = {job_id}"), by())
     jobs.edit_job(database, job_id, a_flow(f"[steps.only]\njob = {steps[0].job_id}"), by())
     jobs.remove_job(database, steps[3].job_id, by())
-    told(database, first["extract"], OK, DUE_MS + 1)
+    note_result(database, first["extract"], OK, DUE_MS + 1)
     both = go_on(database, DUE_MS + 2)
     for one in both.values():
-        told(database, one, OK, DUE_MS + 3)
+        note_result(database, one, OK, DUE_MS + 3)
     assert go_on(database, DUE_MS + 4) == {}
     run = results.run_of(database, flow_id)
     assert run.result_message == "3 of 4 steps done; failed: report", "its job was removed"
@@ -237,14 +241,14 @@ def test_parameters_are_the_steps_own_or_those_of_the_run(database: Database) ->
     go_on(database, NOW_MS)
     first = send(database, passes.claim_due(database, "one", now_ms=NOW_MS), NOW_MS)
     assert [one.settings.parameters for one in first.sendings] == ["for May"]
-    told(database, first.sendings[0].log_id, OK, NOW_MS + 1)
+    note_result(database, first.sendings[0].log_id, OK, NOW_MS + 1)
     both = send(database, passes.claim_due(database, "one", now_ms=NOW_MS + 1), NOW_MS + 1)
     assert {one.settings.parameters for one in both.sendings} == {"for May", "count all"}
 
 
 def test_steps_of_a_run_that_is_not_over_are_not_forgotten(database: Database) -> None:
     flow_id, first = begun(database, a_workflow(database))
-    told(database, first["extract"], OK, DUE_MS + 1)
+    note_result(database, first["extract"], OK, DUE_MS + 1)
     assert results.forget(database, before_ms=DUE_MS + MINUTE_MS) == 0
     flow_life.stop_by_hand(database, flow_id, by())
     assert results.forget(database, before_ms=DUE_MS + MINUTE_MS) == 2

@@ -14,13 +14,13 @@ from tests.integration.scheduler.parties import MODULE, PATIENCE_S
 from tests.integration.scheduler.processes import COMMAND, ROOT
 
 
-async def begun(*words: str, told: Path) -> asyncio.subprocess.Process:
+async def begun(*words: str, log_path: Path) -> asyncio.subprocess.Process:
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in {"TIDEMARK_SCHEDULER_TOKEN", "TIDEMARK_JOBS_TOKEN"}
     }
-    with told.open("wb") as errors:
+    with log_path.open("wb") as errors:
         return await asyncio.create_subprocess_exec(
             *(COMMAND, *words),
             stdout=asyncio.subprocess.PIPE,
@@ -41,7 +41,7 @@ async def test_a_centre_and_an_executor_start_with_xxl_jobs_files(tmp_path: Path
     admin, executor = tmp_path / "admin.properties", tmp_path / "executor.properties"
     admin.write_text("server.port=1\nxxl.job.accessToken=of both\nxxl.job.i18n=en\n")
     words = ("scheduler", "run", "-c", str(admin), "--port", "0", "--database", address)
-    centre = await begun(*words, told=errors)
+    centre = await begun(*words, log_path=errors)
     started = [centre]
     try:
         url = (await first_line(centre)).removeprefix("ready address=").rstrip("/")
@@ -53,7 +53,7 @@ async def test_a_centre_and_an_executor_start_with_xxl_jobs_files(tmp_path: Path
             f"xxl.job.executor.logpath={logs}\n"
         )
         its = ("executor", "--module", MODULE, "-c", str(executor))
-        started.append(await begun(*its, told=tmp_path / "more"))
+        started.append(await begun(*its, log_path=tmp_path / "more"))
         assert "ready" in await first_line(started[-1])
         await until_registered(address, "by-file")
         assert logs.is_dir()

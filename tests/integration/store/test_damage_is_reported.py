@@ -155,8 +155,8 @@ def test_an_entry_that_leads_astray_makes_no_hole_in_a_sound_log(
     assert numbers == [n for n in range(50) if n != 7]
     assert put[7].queue_offset == 3
     assert holes == 0
-    (told,) = listener.lifecycle("LOG_HOLE")
-    assert "another record lies where a queue leads" in str(told.detail)
+    (reported,) = listener.lifecycle("LOG_HOLE")
+    assert "another record lies where a queue leads" in str(reported.detail)
     numbers, listener, _ = opened(tmp_path)
     assert numbers == list(range(50))
     assert not listener.lifecycle("LOG_HOLE")
@@ -176,8 +176,8 @@ def test_a_record_that_says_it_is_of_another_queue_is_not_answered_as_of_this_on
     numbers, listener, holes = opened(tmp_path)
     assert numbers == [n for n in range(120) if n != 16]
     assert holes == 0, "who asks for the record itself gets it"
-    (told,) = listener.lifecycle("LOG_HOLE")
-    assert "another record lies where a queue leads" in str(told.detail)
+    (reported,) = listener.lifecycle("LOG_HOLE")
+    assert "another record lies where a queue leads" in str(reported.detail)
 
 
 @pytest.mark.parametrize("gone", ["consumequeue/TopicA/1", "index"])
@@ -213,9 +213,9 @@ def test_what_recovery_cuts_is_told_with_figures_and_kept_aside(
         numbers, listener, _ = opened(tmp_path)
     assert numbers == list(range(10))
     begin, end = put[10].physical_offset, put[-1].end_offset
-    (told,) = [record.message for record in caplog.records]
-    assert told == str(listener.recovery.detail)
-    assert f"{end - begin} bytes dropped with 19 sound records (kept in {tmp_path}/cut)" in told
+    (reported,) = [record.message for record in caplog.records]
+    assert reported == str(listener.recovery.detail)
+    assert f"{end - begin} bytes dropped with 19 sound records (kept in {tmp_path}/cut)" in reported
     kept = sorted((tmp_path / "cut").iterdir())
     assert kept[0].name.startswith(f"{begin:020d}.")
     assert kept[0].read_bytes() == tail

@@ -95,10 +95,10 @@ async def test_a_flipped_bit_is_told_and_every_key_is_found_again(
     await turn()
     assert missing(store, [*put, more]) == []
     await store.close()
-    told = len(listener.lifecycle("DAMAGED_FILE"))
+    reports_before = len(listener.lifecycle("DAMAGED_FILE"))
     store = await open_store(small_config(tmp_path), listener)
     assert missing(store, [*put, more]) == []
-    assert len(listener.lifecycle("DAMAGED_FILE")) == told, "it is told once"
+    assert len(listener.lifecycle("DAMAGED_FILE")) == reports_before, "it is told once"
     await store.close()
 
 

@@ -73,11 +73,11 @@ async def test_commits_and_flushes_are_told_apart_with_three_offsets_each(tmp_pa
     second = store.put(draft(b"b")).end_offset
     await store._flusher.flush_log("TIMER")
     await abandon(store)
-    told = [
+    reported = [
         (fact.action, fact.written, fact.committed, fact.flushed)
         for fact in listener.flushes("COMMIT_LOG")
     ]
-    assert told == [("COMMIT", first, first, 0), ("FLUSH", second, first, first)]
+    assert reported == [("COMMIT", first, first, 0), ("FLUSH", second, first, first)]
 
 
 async def test_each_row_tells_the_most_a_crash_could_have_cost_since_the_row_before(
@@ -96,9 +96,9 @@ async def test_each_row_tells_the_most_a_crash_could_have_cost_since_the_row_bef
     store.put(draft(b"one more"))
     store._committer.commit("TIMER")
     await abandon(store)
-    told = [(fact.action, fact.at_risk_bytes) for fact in listener.flushes("COMMIT_LOG")]
+    reported = [(fact.action, fact.at_risk_bytes) for fact in listener.flushes("COMMIT_LOG")]
     one_more = store.physical_max - store.physical_flushed
-    assert told == [
+    assert reported == [
         ("COMMIT", max(waited_bytes)),
         ("FLUSH", max(unflushed_bytes)),
         ("COMMIT", one_more),
@@ -310,9 +310,9 @@ async def test_each_flush_tells_what_the_kernel_has_not_written_yet(tmp_path: Pa
     store.put(draft(b"dirty"))
     await store._flusher.flush_log("TIMER")
     await store.close()
-    told = listener.flushes("COMMIT_LOG")
-    assert told[0].kernel_dirty is not None
-    assert told[0].kernel_writeback is not None
+    reported = listener.flushes("COMMIT_LOG")
+    assert reported[0].kernel_dirty is not None
+    assert reported[0].kernel_writeback is not None
 
 
 def test_the_kernels_figures_are_read_from_its_own_text() -> None:

@@ -162,14 +162,14 @@ def test_a_log_that_is_gone_with_its_checkpoint_is_told_by_the_queues(
         numbers, listener, _ = opened(tmp_path)
     assert numbers == []
     known = put[-1].end_offset if clean else None
-    told = [str(row.detail) for row in listener.lifecycle("DAMAGED_FILE")]
+    reported = [str(row.detail) for row in listener.lifecycle("DAMAGED_FILE")]
     if known is not None:
         assert any(
             f"the commit log ends at 0, though consume queues know of messages up to {known}"
             in words
-            for words in told
-        ), told
-    assert all(words in caplog.text for words in told)
+            for words in reported
+        ), reported
+    assert all(words in caplog.text for words in reported)
 
 
 async def test_a_store_notes_where_its_log_begins_before_anything_is_put(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from engine.store import MessageStore
 from engine.store.consume_queue import UNIT_BYTES
 from engine.store.upkeep.noted_ends import FILE_NAME
-from tests.integration.store.test_queue_scrub import OLD, config, grown_old, told
+from tests.integration.store.test_queue_scrub import OLD, config, damage_reported, grown_old
 from tests.store_support import (
     Listener,
     abandon,
@@ -84,12 +84,14 @@ async def test_what_an_old_queue_has_lost_is_built_again_before_anybody_is_serve
     DAMAGES[damage](tmp_path)
     store, listener = await opened(tmp_path)
     assert bodies(store) == [b"%d" % number for number in range(OLD)]
-    assert any("they are built again from the log's start" in words for words in told(listener))
+    assert any(
+        "they are built again from the log's start" in words for words in damage_reported(listener)
+    )
     assert store.put(draft(b"next")).queue_offset == OLD
     await store.close()
     store, listener = await opened(tmp_path)
     assert store.max_offset("TopicA", 0) == OLD + 1
-    assert not told(listener)
+    assert not damage_reported(listener)
     await store.close()
 
 
@@ -98,11 +100,11 @@ async def test_a_sound_store_reads_no_more_than_the_checkpoint_does_not_vouch_fo
 ) -> None:
     await grown_old(tmp_path)
     store, listener = await opened(tmp_path)
-    assert not told(listener)
+    assert not damage_reported(listener)
     assert 0 < checked_from(listener) < store.physical_max
     await abandon(store)
     store, listener = await opened(tmp_path)
-    assert not told(listener)
+    assert not damage_reported(listener)
     await store.close()
 
 
@@ -124,7 +126,9 @@ async def test_without_a_note_the_log_is_read_from_its_start(tmp_path: Path, fau
     shutil.rmtree(tmp_path / "own" / QUEUE)
     store, listener = await opened(tmp_path / "own")
     assert bodies(store) == [b"%d" % number for number in range(OLD)]
-    assert any("the log is read from its start instead" in words for words in told(listener))
+    assert any(
+        "the log is read from its start instead" in words for words in damage_reported(listener)
+    )
     await store.close()
 
 
@@ -139,7 +143,7 @@ async def test_offsets_go_on_behind_messages_that_are_gone_from_the_log(tmp_path
     await abandon(store)
     shutil.rmtree(tmp_path / QUEUE)
     store, listener = await opened(tmp_path)
-    assert told(listener)
+    assert damage_reported(listener)
     assert store.put(draft(b"next")).queue_offset == OLD
     await store.close()
 
@@ -163,7 +167,7 @@ async def test_an_entry_torn_before_it_was_on_stable_storage_is_written_again_wi
     overwrite(tmp_path / QUEUE / LAST, torn[:at] + struct.pack(">qiq", 1 << 16, 0, 0))
     store, listener = await opened(tmp_path)
     assert bodies(store) == [b"%d" % number for number in range(OLD + 5)]
-    assert not told(listener)
+    assert not damage_reported(listener)
     assert checked_from(listener) > 0
     await store.close()
 
@@ -174,7 +178,7 @@ async def test_a_topic_that_was_deleted_after_the_note_is_not_missed(tmp_path: P
     await store.delete_topic("TopicA")
     await abandon(store)
     store, listener = await opened(tmp_path)
-    assert not told(listener)
+    assert not damage_reported(listener)
     assert ("TopicA", 0) not in store.queues()
     assert store.put(draft(b"anew")).queue_offset == 0
     await store.close()
@@ -189,6 +193,6 @@ async def test_a_topic_that_rocketmq_has_deleted_since_does_not_come_back(tmp_pa
     overwrite(checkpoint, later)
     shutil.rmtree((tmp_path / QUEUE).parent)
     store, listener = await opened(tmp_path)
-    assert not any("they are built again" in words for words in told(listener))
+    assert not any("they are built again" in words for words in damage_reported(listener))
     assert ("TopicA", 0) not in store.queues()
     await store.close()

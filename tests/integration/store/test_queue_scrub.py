@@ -134,7 +134,7 @@ async def looked(root: Path, **changes: object) -> tuple[Seen, Units, Listener]:
     return seen, units, listener
 
 
-def told(listener: Listener) -> list[str]:
+def damage_reported(listener: Listener) -> list[str]:
     return [
         str(row.detail) for kind in ("DAMAGED_FILE", "LOG_HOLE") for row in listener.lifecycle(kind)
     ]
@@ -159,7 +159,7 @@ async def test_no_flipped_bit_of_any_entry_hides_a_message(tmp_path: Path, clean
     await prepare(sound, clean=clean)
     shutil.copytree(sound, tmp_path / "first")
     seen, units, listener = await looked(tmp_path / "first")
-    assert not told(listener), "a sound store has nothing to tell"
+    assert not damage_reported(listener), "a sound store has nothing to tell"
     assert len(seen["TopicA/0 red"]) == len(seen["Many/0 red"]) == 4
     for queue, unit, bit in every_bit(STRIDE):
         root = tmp_path / "flipped"
@@ -171,7 +171,7 @@ async def test_no_flipped_bit_of_any_entry_hides_a_message(tmp_path: Path, clean
         assert after == seen, what
         # What lies at the log's end every start reads, and an unclean one all that is new.
         is_newest = (queue, unit) == (f"{SCHEDULE_TOPIC}/0", 11)
-        assert told(listener) or not clean or is_newest, f"{what} is not told"
+        assert damage_reported(listener) or not clean or is_newest, f"{what} is not told"
         shutil.rmtree(root)
 
 
@@ -197,7 +197,7 @@ async def test_a_mended_entry_is_told_once_is_durable_and_costs_no_rebuilding(
     await store.close()
     seen, _, listener = await looked(tmp_path)
     assert seen["TopicA/1 red"] == [b"3", b"9", b"15", b"21"]
-    assert not told(listener)
+    assert not damage_reported(listener)
     assert "0 bytes dropped" in str(listener.recovery.detail)
     assert "from 0," not in str(listener.recovery.detail)
 
@@ -207,7 +207,7 @@ async def test_many_wrong_entries_of_a_file_are_one_line(tmp_path: Path) -> None
     for unit in range(1, 8):
         flip(tmp_path, "TopicA/0", unit, 8 * TAGS_CODE + unit)
     _, _, listener = await looked(tmp_path)
-    (words,) = told(listener)
+    (words,) = damage_reported(listener)
     assert "7 entries (1 to 7) were not what the log says" in words
 
 
@@ -217,11 +217,11 @@ async def test_other_delay_levels_make_no_damage_of_delayed_messages(tmp_path: P
     _, units, _ = await looked(tmp_path)
     levels = (700, 9_000, 70_001)
     _, after, listener = await looked(tmp_path, delay_levels_ms=levels)
-    assert not told(listener)
+    assert not damage_reported(listener)
     assert after[SCHEDULE_TOPIC, 0][:-1] == units[SCHEDULE_TOPIC, 0][:-1]  # type: ignore[index]
     flip(tmp_path, f"{SCHEDULE_TOPIC}/0", 4, 8 * (PHYSICAL_OFFSET + 6))
     _, after, listener = await looked(tmp_path, delay_levels_ms=levels)
-    assert told(listener)
+    assert damage_reported(listener)
     assert after[SCHEDULE_TOPIC, 0][4] == units[SCHEDULE_TOPIC, 0][4]  # type: ignore[index]
 
 
@@ -301,18 +301,18 @@ async def test_a_stop_amid_the_scrub_lets_the_next_start_begin_anew(tmp_path: Pa
 OLD = 9
 
 
-async def grown_old(root: Path, told_by: bytes = b"") -> None:
+async def grown_old(root: Path, reported_by: bytes = b"") -> None:
     """A queue whose messages are older than all that an unclean start reads again; each body begins
     with `told_by`.
     """
     clock = HandClock(START_MS)
     store = await open_store(config(root), runtime=runtime_on(clock=clock))
     for number in range(OLD):
-        store.put(draft(told_by + b"%d" % number, properties=f"TAGS\x01{TAGS[number % 3]}\x02"))
+        store.put(draft(reported_by + b"%d" % number, properties=f"TAGS\x01{TAGS[number % 3]}\x02"))
     for number in range(60):
         clock.value_ms += 1_000
         keys = f"UNIQ_KEY\x01{number}\x02"
-        store.put(draft(told_by + b"%d" % number + b"x" * 300, topic="Busy", properties=keys))
+        store.put(draft(reported_by + b"%d" % number + b"x" * 300, topic="Busy", properties=keys))
         await turn()
         await store._flusher.flush_log("GROUP")
         await turn()
@@ -336,8 +336,10 @@ async def test_after_a_kill_an_old_queue_ends_where_it_ended(
     flip(tmp_path, "TopicA/0", unit, bit)
     seen, _, listener = await looked(tmp_path)
     assert seen["TopicA/0 *"] == [b"%d" % number for number in range(OLD)]
-    assert told(listener)
-    assert not any("built again" in words for words in told(listener)), "one entry is put right"
+    assert damage_reported(listener)
+    assert not any("built again" in words for words in damage_reported(listener)), (
+        "one entry is put right"
+    )
 
 
 async def test_after_a_kill_a_queue_with_more_damage_is_built_again(tmp_path: Path) -> None:
@@ -348,4 +350,4 @@ async def test_after_a_kill_a_queue_with_more_damage_is_built_again(tmp_path: Pa
     path.write_bytes(content)
     seen, _, listener = await looked(tmp_path)
     assert seen["TopicA/0 *"] == [b"%d" % number for number in range(OLD)]
-    assert any("it is built again" in words for words in told(listener))
+    assert any("it is built again" in words for words in damage_reported(listener))

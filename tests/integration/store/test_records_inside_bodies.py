@@ -132,7 +132,7 @@ def check_forged_is_no_message(store: MessageStore, attack: Attack, topic: str) 
     assert store.known_record_at(attack.forged_at) is None, "by its offset"
 
 
-def can_be_told(case: Case) -> bool:
+def can_be_distinguished(case: Case) -> bool:
     """Not when no queue knows of either, the head of the message around is gone, and the record
     ends where that message ends, in a queue where it contradicts nobody.
     """
@@ -152,7 +152,7 @@ CASES = [
         ("nothing", "consumequeue"),
         (False, True),
     )
-    if can_be_told(case := Case(*each))
+    if can_be_distinguished(case := Case(*each))
 ]
 
 

@@ -59,14 +59,14 @@ def assert_exactly_once(rows: dict[str, list[Row]], emitter: str) -> int:
     for row in shipments:
         assert row["seq_from"] == horizon + 1 + row["skipped"], "runs follow each other"
         horizon = row["seq_to"]
-        told = {count["table"]: count["rows"] for count in row["rows"]}
+        counts = {count["table"]: count["rows"] for count in row["rows"]}
         there: dict[str, int] = {}
         run = own[bisect_left(seqs, row["seq_from"]) : bisect_right(seqs, horizon)]
         assert len(run) == horizon - row["seq_from"] + 1, "gapless"
         accounted += len(run)
         for *_, table in run:
             there[table] = there.get(table, 0) + 1
-        assert told == there
+        assert counts == there
         later = times.get(horizon + 1)
         assert later is None or later > row["event_time_to"], "nothing older comes after it"
     assert accounted == len(own), "everything is shipped"

@@ -38,7 +38,7 @@ class Setting:
         runtime = replace(system_runtime(), clock=self.clock, disk=self.disk)
         return Telemetry.open(runtime, str(self.spool), MASTER, **settings)
 
-    def tell(self, *facts: Fact) -> None:
+    def report(self, *facts: Fact) -> None:
         for fact in facts:
             self.telemetry.observe(fact)
         self.telemetry.write_turn()

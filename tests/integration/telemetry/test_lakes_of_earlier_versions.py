@@ -55,7 +55,7 @@ def setting(tmp_path: Path) -> Setting:
 
 
 def test_columns_declared_since_are_added_and_null_in_the_rows_of_then(setting: Setting) -> None:
-    setting.tell(
+    setting.report(
         LifecycleEvent("TOPIC_GONE", "deleted", topic="orders"),
         OffsetAnswer("c@1", "g", "orders", 0, 2, 2, 5, "c@2"),
     )
@@ -105,7 +105,7 @@ def test_every_table_stands_where_an_earlier_spool_has_it() -> None:
 
 
 def test_a_shipment_says_when_it_was_shipped_by_the_wall_clock(setting: Setting) -> None:
-    setting.tell(event("up"))
+    setting.report(event("up"))
     began_us = time.time_ns() // 1000
     setting.ship()
     _, shipment = by_broker(setting, "shipments")

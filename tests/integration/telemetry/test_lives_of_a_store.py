@@ -41,7 +41,7 @@ class Story:
         self.setting.clock.us = 1_700_000_000_000_000
         self.copies: list[tuple[Path, list[int], int]] = []
         """Of each its folder, what was told by then, and the last seq."""
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.number = 0
         self.shipper: Shipper | None = None
         self.boot()
@@ -49,39 +49,41 @@ class Story:
     def boot(self) -> None:
         self.setting.clock.us += self.choice.randint(1_000, 10_000_000)
         self.setting.telemetry = self.setting.boot(segment_bytes=SEGMENT_BYTES)
-        self.tell()
+        self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Facts of two tables."""
         for _ in range(self.choice.randint(1, 4)):
             self.number += 1
-            self.told.append(self.number)
+            self.reported.append(self.number)
             number = self.number
-            self.setting.tell(event(str(number)) if self.choice.random() < 0.5 else report(number))
+            self.setting.report(
+                event(str(number)) if self.choice.random() < 0.5 else report(number)
+            )
         if self.choice.random() < 0.3:
             self.setting.telemetry.tick()
 
     def empty(self) -> None:
         self.setting.disk.die()
         shutil.rmtree(self.setting.store)
-        self.told = []
+        self.reported = []
         self.boot()
 
     def copy(self) -> None:
         place = self.setting.store.with_name(f"copy-{len(self.copies)}")
         shutil.copytree(self.setting.store, place)
-        self.copies.append((place, list(self.told), self.setting.telemetry.next_seq - 1))
+        self.copies.append((place, list(self.reported), self.setting.telemetry.next_seq - 1))
 
     def put_back(self) -> None:
         if not self.copies:
             return
         self.setting.disk.die()
         shutil.rmtree(self.setting.store)
-        place, told, last_seq = self.choice.choice(self.copies)
+        place, reported, last_seq = self.choice.choice(self.copies)
         shutil.copytree(place, self.setting.store)
         arrived = self.arrived()
         is_late = any(row["seq"] > last_seq for row in self.own_rows())
-        self.told = [number for number in told if number in arrived or not is_late]
+        self.reported = [number for number in reported if number in arrived or not is_late]
         if self.choice.random() < 0.3:
             with suppress(LakeError):
                 self.ship()  # Before any broker has begun with it.
@@ -110,7 +112,7 @@ class Story:
     def ship_half(self) -> None:
         """One table has its rows of a shipment, then the shipper dies."""
         self.ship()
-        self.tell()
+        self.report()
         shipments = read_bronze(self.setting.lake, "shipments")
         horizon = max(row["seq_to"] for row in shipments)
         reader = SpoolReader(system_runtime().disk, str(self.setting.spool))
@@ -136,7 +138,7 @@ class Story:
         self.ship()
         arrived = self.arrived()
         assert len(arrived) == len(set(arrived)), "nothing twice"
-        assert not set(self.told) - set(arrived), "nothing lost"
+        assert not set(self.reported) - set(arrived), "nothing lost"
         assert set(arrived) <= set(range(1, self.number + 1))
         seqs = [row["seq"] for row in self.own_rows()]
         assert len(seqs) == len(set(seqs))
@@ -152,7 +154,7 @@ class Story:
 def test_whatever_happens_to_a_store_its_rows_arrive_once(tmp_path: Path, seed: int) -> None:
     story = Story(tmp_path, seed)
     steps = [
-        *(story.tell, story.boot, story.empty, story.copy, story.put_back),
+        *(story.report, story.boot, story.empty, story.copy, story.put_back),
         *(story.ship, story.ship_on, story.ship_and_die, story.ship_half),
     ]
     for _ in range(STEPS):
@@ -169,13 +171,13 @@ def setting(tmp_path: Path) -> Setting:
 
 
 def test_an_emptied_store_goes_on_behind_its_earlier_rows(setting: Setting) -> None:
-    setting.tell(event("one"), event("two"))
+    setting.report(event("one"), event("two"))
     setting.ship()
-    setting.tell(event("lost with the store"))
+    setting.report(event("lost with the store"))
     shutil.rmtree(setting.store)
     setting.clock.us += 1_000
     setting.telemetry = setting.boot()
-    setting.tell(event("three"))
+    setting.report(event("three"))
     setting.ship()
     assert texts(setting) == ["one", "two", "three"]
     rows = read_all(setting.lake)
@@ -188,10 +190,10 @@ def test_an_emptied_store_goes_on_behind_its_earlier_rows(setting: Setting) -> N
 def test_an_older_copy_of_a_store_goes_on_behind_what_was_shipped_since(
     setting: Setting, tmp_path: Path
 ) -> None:
-    setting.tell(event("one"), event("two"))
+    setting.report(event("one"), event("two"))
     setting.ship()
     shutil.copytree(setting.store, tmp_path / "copy")
-    setting.tell(*(event(f"of another time {number}") for number in range(5)))
+    setting.report(*(event(f"of another time {number}") for number in range(5)))
     setting.ship()
     setting.disk.die()
     shutil.rmtree(setting.store)
@@ -199,7 +201,7 @@ def test_an_older_copy_of_a_store_goes_on_behind_what_was_shipped_since(
     assert setting.ship() == 0, "nothing that is not there"
     setting.clock.us += 1_000
     setting.telemetry = setting.boot()
-    setting.tell(*(event(f"new {number}") for number in range(9)))
+    setting.report(*(event(f"new {number}") for number in range(9)))
     setting.ship()
     assert texts(setting)[7:] == [f"new {number}" for number in range(9)], "as many as were told"
     assert assert_exactly_once(read_all(setting.lake), MASTER.emitter) == 16
@@ -210,30 +212,30 @@ def test_an_older_copy_of_a_store_goes_on_behind_what_was_shipped_since(
 def test_a_copy_whose_clock_has_gone_back_is_refused_whatever_it_writes(
     setting: Setting, tmp_path: Path, others: int
 ) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.ship()
     shutil.copytree(setting.store, tmp_path / "copy")
-    setting.tell(*(event(f"of another time {number}") for number in range(3)))
+    setting.report(*(event(f"of another time {number}") for number in range(3)))
     setting.ship()
     setting.disk.die()
     shutil.rmtree(setting.store)
     (tmp_path / "copy").rename(setting.store)
     setting.clock.us -= 1_000_000
     setting.telemetry = setting.boot()
-    setting.tell(*(event(f"other {number}") for number in range(others)))
+    setting.report(*(event(f"other {number}") for number in range(others)))
     with pytest.raises(LakeError, match="is not the one in spool"):
         setting.ship()
 
 
 def test_a_clock_that_went_back_by_less_than_a_life_does_no_harm(setting: Setting) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.clock.us += 3_600_000_000
-    setting.tell(event("two"))
+    setting.report(event("two"))
     setting.ship()
     shutil.rmtree(setting.store)
     setting.clock.us -= 3_000_000_000
     setting.telemetry = setting.boot()
-    setting.tell(event("three"))
+    setting.report(event("three"))
     setting.ship()
     assert texts(setting) == ["one", "two", "three"]
 
@@ -245,7 +247,7 @@ def test_an_observer_whose_store_was_emptied_goes_on_in_the_life_that_it_observe
         shutil.rmtree(setting.store)
         setting.clock.us += 1_000
         setting.telemetry = setting.boot(broker_epoch=7)
-        setting.tell(event(text), event(f"after {text}"))
+        setting.report(event(text), event(f"after {text}"))
         setting.ship()
     assert texts(setting) == ["one", "after one", "two", "after two"]
     rows = read_all(setting.lake)
@@ -256,26 +258,26 @@ def test_an_observer_whose_store_was_emptied_goes_on_in_the_life_that_it_observe
 def test_rows_that_another_store_has_overtaken_are_passed_over_and_said_to_be(
     setting: Setting, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.ship()
-    setting.tell(event("too late"))
+    setting.report(event("too late"))
     shutil.copytree(setting.store, tmp_path / "copy")
     shutil.rmtree(setting.store)
     setting.clock.us += 1_000
     setting.telemetry = setting.boot()
-    setting.tell(event("of another store"))
+    setting.report(event("of another store"))
     setting.ship()
     setting.disk.die()
     shutil.rmtree(setting.store)
     (tmp_path / "copy").rename(setting.store)
     setting.clock.us += 1_000
     setting.telemetry = setting.boot()
-    setting.tell(event("two"))
+    setting.report(event("two"))
     setting.ship()
     assert texts(setting) == ["one", "of another store", "two"]
     assert "rows up to that one that are not in the lake are lost" in caplog.text
     caplog.clear()
-    setting.tell(event("three"))
+    setting.report(event("three"))
     setting.ship()
     assert caplog.text == "", "once"
 
@@ -284,17 +286,17 @@ def test_a_shipper_that_runs_while_an_older_copy_is_laid_over_the_store_refuses_
     setting: Setting, tmp_path: Path
 ) -> None:
     shipper = setting.shipper()
-    setting.tell(event("one"))
+    setting.report(event("one"))
     shipper.ship()
     shutil.copytree(setting.spool, tmp_path / "copy")
-    setting.tell(event("two"), event("three"))
+    setting.report(event("two"), event("three"))
     shipper.ship()
     setting.disk.die()
     shutil.rmtree(setting.spool)
     (tmp_path / "copy").rename(setting.spool)
     setting.clock.us -= 1_000_000
     setting.telemetry = setting.boot()
-    setting.tell(event("other two"), event("other three"))
+    setting.report(event("other two"), event("other three"))
     assert shipper.ship() == 0
     with pytest.raises(LakeError, match="is not the one in spool"):
         shipper.ship()
@@ -304,12 +306,12 @@ def test_a_shipper_that_runs_while_the_store_is_replaced_refuses_what_collides(
     setting: Setting,
 ) -> None:
     shipper = setting.shipper()
-    setting.tell(event("one"), event("two"))
+    setting.report(event("one"), event("two"))
     shipper.ship()
     shutil.rmtree(setting.spool)
     setting.clock.us -= 1
     setting.telemetry = setting.boot()
-    setting.tell(event("other one"), event("other two"))
+    setting.report(event("other one"), event("other two"))
     assert shipper.ship() == 0
     with pytest.raises(LakeError, match="is not the one in spool"):
         shipper.ship()

@@ -47,7 +47,7 @@ def has_ended(process_id: int) -> bool:
 def test_killed_at_any_moment_an_engine_leaves_no_shipper_behind(
     setting: Setting, moment_s: float
 ) -> None:
-    setting.tell(event("told before the kill"))
+    setting.report(event("told before the kill"))
     engine = subprocess.Popen(
         [sys.executable, "-c", ENGINE, str(setting.store), str(setting.lake)],
         cwd=ROOT,
@@ -84,9 +84,9 @@ def test_who_ships_the_rest_stops_at_what_was_there_though_the_next_engine_tells
             super()._mark(run)
             self.shipped_count += 1
             assert self.shipped_count < 10, "it goes on and on"
-            setting.tell(event(f"after shipment {self.shipped_count}"))
+            setting.report(event(f"after shipment {self.shipped_count}"))
 
-    setting.tell(event("there"))
+    setting.report(event("there"))
     shipper = setting.shipper()
     shipper.__class__ = Chased
     shipper.ship_all()

@@ -61,7 +61,7 @@ def test_every_table_is_made_at_start_with_its_schema_and_readable_by_everyone(
 
 
 def test_a_fact_of_each_kind_arrives_column_by_column(setting: Setting) -> None:
-    setting.tell(
+    setting.report(
         event("up"),
         RebalanceEvent(
             "g", "c@1", "JOINED", False, 1, before=[], after=["c@1"],
@@ -107,16 +107,16 @@ def test_every_type_of_the_vocabulary_reaches_a_table() -> None:
 
 def test_rows_are_shipped_from_the_segment_that_is_still_written(setting: Setting) -> None:
     shipper = setting.shipper()
-    setting.tell(event("one"))
+    setting.report(event("one"))
     assert shipper.ship() == 1
-    setting.tell(event("two"), event("three"))
+    setting.report(event("two"), event("three"))
     assert shipper.ship() == 2
     assert shipper.ship() == 0
     assert texts(setting) == ["one", "two", "three"]
 
 
 def test_a_new_shipper_ships_nothing_again(setting: Setting) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     assert setting.ship() == 1
     assert setting.ship() == 0
     (setting.spool / "shipped").unlink()
@@ -126,9 +126,9 @@ def test_a_new_shipper_ships_nothing_again(setting: Setting) -> None:
 
 def test_the_mark_tells_of_each_table_what_the_table_knows(setting: Setting) -> None:
     shipper = setting.shipper()
-    setting.tell(event("one"), FlushDone("INDEX", "FLUSH", "SHUTDOWN", 1, 1, None, 9))
+    setting.report(event("one"), FlushDone("INDEX", "FLUSH", "SHUTDOWN", 1, 1, None, 9))
     shipper.ship()
-    setting.tell(event("three"))
+    setting.report(event("three"))
     shipper.ship()
     mark = read_shipped_mark(system_runtime().disk, str(setting.spool))
     assert mark is not None
@@ -144,9 +144,9 @@ def test_the_mark_tells_of_each_table_what_the_table_knows(setting: Setting) -> 
 def test_a_shipper_that_died_between_its_tables_is_completed_not_repeated(
     setting: Setting, shipped_tables: int
 ) -> None:
-    setting.tell(event("one"), report(7), event("two"))
+    setting.report(event("one"), report(7), event("two"))
     setting.ship()
-    setting.tell(event("three"), report(8))
+    setting.report(event("three"), report(8))
     reader = SpoolReader(system_runtime().disk, str(setting.spool))
     reader.seek(4)
     run = reader.read(1000)
@@ -156,7 +156,7 @@ def test_a_shipper_that_died_between_its_tables_is_completed_not_repeated(
         delta = BronzeTable(table, str(setting.lake / "bronze" / table.name), {})
         assert delta.append(run.speaker, run.rows[number]) == 1
         assert delta.append(run.speaker, run.rows[number]) == 0, "asked again, it adds nothing"
-    setting.tell(event("four"))
+    setting.report(event("four"))
     setting.ship()
     rows = read_all(setting.lake)
     assert assert_exactly_once(rows, MASTER.emitter) == 6
@@ -164,9 +164,9 @@ def test_a_shipper_that_died_between_its_tables_is_completed_not_repeated(
 
 
 def test_a_write_that_landed_although_it_failed_is_not_repeated(setting: Setting) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.ship()
-    setting.tell(event("two"))
+    setting.report(event("two"))
     reader = SpoolReader(system_runtime().disk, str(setting.spool))
     reader.seek(2)
     run = reader.read(1000)
@@ -184,14 +184,14 @@ def test_a_write_that_landed_although_it_failed_is_not_repeated(setting: Setting
 def test_transactions_outlive_checkpoints_and_compaction(setting: Setting) -> None:
     shipper = setting.shipper()
     for number in range(12):
-        setting.tell(event(f"fact {number}"))
+        setting.report(event(f"fact {number}"))
         shipper.ship()
     table = DeltaTable(setting.lake / "bronze" / "lifecycle")
     table.optimize.compact()
     table.create_checkpoint()
     table.cleanup_metadata()
     assert list(setting.log("lifecycle", 0).parent.glob("*.checkpoint.parquet"))
-    setting.tell(event("last"))
+    setting.report(event("last"))
     assert setting.ship() == 1
     assert texts(setting) == [*(f"fact {number}" for number in range(12)), "last"]
 
@@ -204,7 +204,7 @@ def test_small_files_are_merged_now_and_then_and_rows_and_transactions_stay(
     table = BronzeTable(BY_NAME["lifecycle"], str(folder), {}, compact_commits=4)
     reader = SpoolReader(system_runtime().disk, str(setting.spool))
     for number in range(9):
-        setting.tell(event(f"fact {number}"))
+        setting.report(event(f"fact {number}"))
         run = reader.read(1000)
         assert run is not None
         table.append(run.speaker, run.rows[TABLES.index(table.declared)])
@@ -226,7 +226,7 @@ def test_two_brokers_share_a_lake_each_with_its_own_seq(setting: Setting, tmp_pa
     telemetry = Telemetry.open(system_runtime(), spool, other)
     ours, theirs = setting.shipper(), Shipper(system_runtime(), spool, str(setting.lake), {})
     for number in range(5):
-        setting.tell(event(f"a {number}"))
+        setting.report(event(f"a {number}"))
         telemetry.observe(event(f"b {number}"))
         telemetry.write_turn()
         assert (ours.ship(), theirs.ship()) == (1, 1)
@@ -263,7 +263,7 @@ def test_an_idle_emitter_is_vouched_for_every_five_seconds(setting: Setting) -> 
     clock = SteppedClock()
     runtime = replace(system_runtime(), clock=clock)
     shipper = Shipper(runtime, str(setting.spool), str(setting.lake), {})
-    setting.tell(event("one"))
+    setting.report(event("one"))
     shipper.ship()
     for _ in range(12):
         clock.ms += 1000
@@ -277,7 +277,7 @@ def test_an_idle_emitter_is_vouched_for_every_five_seconds(setting: Setting) -> 
 
 def test_stopping_ships_the_last_sign_of_life(setting: Setting) -> None:
     shipper = setting.shipper()
-    setting.tell(event("one"))
+    setting.report(event("one"))
     shipper.ship()
     setting.telemetry.tick()
     shipper.ship()
@@ -295,7 +295,7 @@ def test_whole_shipped_segments_are_dropped_and_the_newest_stays(setting: Settin
     setting.telemetry = setting.boot(segment_bytes=200)
     setting.telemetry.pulled("g", "t", 0, 9, "c@1")
     for number in range(30):
-        setting.tell(event(f"fact {number}"))
+        setting.report(event(f"fact {number}"))
     assert len(list(setting.spool.glob("*.seg"))) > 5
     setting.ship()
     setting.ship()
@@ -322,7 +322,7 @@ def test_sigterm_ships_what_is_there_and_ends_with_0(setting: Setting) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == f"shipping {setting.spool} to {setting.lake}\n"
-    setting.tell(event("told just before the end"))
+    setting.report(event("told just before the end"))
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
     process.stdout.close()
@@ -350,7 +350,7 @@ def test_a_child_ships_the_rest_and_ends_when_its_broker_was_killed(setting: Set
     )
     assert broker.stdout is not None
     assert broker.stdout.readline().startswith("shipping ")
-    setting.tell(event("told just before the kill"))
+    setting.report(event("told just before the kill"))
     broker.kill()
     broker.wait(10)
     assert broker.stdout.read() == "", "the pipe ends when the child does"

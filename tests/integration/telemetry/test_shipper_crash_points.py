@@ -63,12 +63,12 @@ class DyingDisk(SystemDisk):
 def test_every_step_may_be_the_last(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     setting.telemetry = setting.boot(segment_bytes=600)
-    told: list[str] = []
+    steps_seen: list[str] = []
     steps = 0
     while True:
         for _ in range(3):  # Enough to begin a new segment, so that there is one to drop.
-            told.append(f"fact {len(told)}")
-            setting.tell(event(told[-1]), report(len(told)))
+            steps_seen.append(f"fact {len(steps_seen)}")
+            setting.report(event(steps_seen[-1]), report(len(steps_seen)))
         disk = DyingDisk(steps)
         runtime = replace(system_runtime(), disk=disk)
         try:
@@ -81,6 +81,6 @@ def test_every_step_may_be_the_last(tmp_path: Path) -> None:
             break
     assert steps >= 15, "many different deaths"
     setting.ship()
-    assert assert_exactly_once(read_all(setting.lake), MASTER.emitter) == 2 * len(told)
-    assert texts(setting) == told
+    assert assert_exactly_once(read_all(setting.lake), MASTER.emitter) == 2 * len(steps_seen)
+    assert texts(setting) == steps_seen
     assert len(list(setting.spool.glob("*.seg"))) == 1

@@ -82,9 +82,9 @@ def test_a_half_written_lake_is_refused_and_the_spool_keeps_everything_for_the_r
     setting: Setting, tmp_path: Path, damage: Callable[[Setting], None], sentence: str
 ) -> None:
     for text in ("one", "two"):
-        setting.tell(event(text))
+        setting.report(event(text))
         setting.ship()
-    setting.tell(event("three"))
+    setting.report(event("three"))
     shutil.copytree(setting.lake, tmp_path / "copy")
     damage(setting)
     with pytest.raises(LakeError, match=sentence) as refused:
@@ -101,7 +101,7 @@ def test_a_half_written_lake_is_refused_and_the_spool_keeps_everything_for_the_r
 
 
 def test_the_command_says_one_sentence_and_ends_with_1(setting: Setting) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.ship()
     damage_log_away(setting)
     done = run_shipper(setting, "--once")
@@ -116,10 +116,10 @@ def test_a_lake_that_vanishes_while_shipping_stops_the_shipper_without_a_new_hal
     setting: Setting,
 ) -> None:
     shipper = setting.shipper()
-    setting.tell(event("one"))
+    setting.report(event("one"))
     shipper.ship()
     setting.lake.rename(setting.lake.with_name("away"))
-    setting.tell(event("two"))
+    setting.report(event("two"))
     with pytest.raises(LakeError, match="the spool keeps everything"):
         shipper.ship()
     assert not setting.lake.exists()
@@ -131,7 +131,7 @@ def test_a_lake_that_vanishes_while_shipping_stops_the_shipper_without_a_new_hal
 def test_a_deleted_lake_is_made_again_while_the_spool_still_has_everything(
     setting: Setting,
 ) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.ship()
     shutil.rmtree(setting.lake)
     assert setting.ship() == 1
@@ -141,7 +141,7 @@ def test_a_deleted_lake_is_made_again_while_the_spool_still_has_everything(
 def test_another_lake_is_refused_once_segments_were_dropped(setting: Setting) -> None:
     setting.telemetry = setting.boot(segment_bytes=1)
     for number in range(3):
-        setting.tell(event(f"fact {number}"))
+        setting.report(event(f"fact {number}"))
     setting.ship()
     setting.ship()
     shutil.rmtree(setting.lake)
@@ -155,20 +155,20 @@ def test_another_spool_of_the_same_name_is_refused_when_its_clock_is_behind(
 ) -> None:
     setting.clock.us = 1_000
     setting.telemetry = setting.boot()
-    setting.tell(event("one"), event("two"))
+    setting.report(event("one"), event("two"))
     setting.ship()
     shutil.rmtree(setting.spool)
     setting.clock.us -= behind_us
     setting.telemetry = setting.boot()
     assert setting.ship() == 0, "nothing to refuse yet"
     for text in ("other one", "other two", "other three"):
-        setting.tell(event(text))
+        setting.report(event(text))
         with pytest.raises(LakeError, match=r"is not the one in spool .* start it again"):
             setting.ship()
     assert texts(setting) == ["one", "two"]
     setting.clock.us = 2_000
     setting.telemetry = setting.boot()
-    setting.tell(event("three"))
+    setting.report(event("three"))
     setting.ship()
     assert texts(setting) == ["one", "two", "three"], "as it was told to do"
 
@@ -198,7 +198,7 @@ def test_a_value_that_must_be_known_but_is_not_stops_the_shipper_and_names_the_r
     setting: Setting,
 ) -> None:
     kind: Any = None
-    setting.tell(event("one"), LifecycleEvent(kind, "no kind"))
+    setting.report(event("one"), LifecycleEvent(kind, "no kind"))
     with pytest.raises(LakeError, match=r"lifecycle\.kind must be known, but is not in row 2"):
         setting.ship()
 
@@ -230,9 +230,9 @@ def tear_data_away(entry: Path, data: Path) -> None:
 def test_commits_torn_by_a_power_cut_are_set_aside_and_come_again_from_the_spool(
     setting: Setting, tear: Callable[[Path, Path], None]
 ) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.ship()
-    setting.tell(event("two"))
+    setting.report(event("two"))
     reader = SpoolReader(system_runtime().disk, str(setting.spool))
     reader.seek(2)
     run = reader.read(1000)
@@ -253,17 +253,17 @@ def test_commits_torn_by_a_power_cut_are_set_aside_and_come_again_from_the_spool
 
 
 def test_a_checkpoint_torn_by_a_power_cut_is_removed(setting: Setting) -> None:
-    setting.tell(event("one"))
+    setting.report(event("one"))
     setting.ship()
     folder = setting.lake / "bronze" / "lifecycle"
     synced = (folder / "_tidemark_synced").read_text()
-    setting.tell(event("two"))
+    setting.report(event("two"))
     setting.ship()
     DeltaTable(folder).create_checkpoint()
     (checkpoint,) = (folder / "_delta_log").glob("*.checkpoint.parquet")
     (folder / "_tidemark_synced").write_text(synced)  # The cut came before the sync.
     checkpoint.write_bytes(b"PAR1")
     (folder / "_delta_log" / "_last_checkpoint").write_text("")
-    setting.tell(event("three"))
+    setting.report(event("three"))
     setting.ship()
     assert texts(setting) == ["one", "two", "three"]

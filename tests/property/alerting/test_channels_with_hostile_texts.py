@@ -82,31 +82,31 @@ URL = Secret("https://hooks.example/services/canary", "a test")
 BIDI = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
 
 
-def strings(told: Any) -> list[str]:
+def strings(value: Any) -> list[str]:
     """Every text inside."""
-    if isinstance(told, dict):
-        return [text for pair in told.items() for part in pair for text in strings(part)]
-    if isinstance(told, list):
-        return [text for part in told for text in strings(part)]
-    return [told] if isinstance(told, str) else []
+    if isinstance(value, dict):
+        return [text for pair in value.items() for part in pair for text in strings(part)]
+    if isinstance(value, list):
+        return [text for part in value for text in strings(part)]
+    return [value] if isinstance(value, str) else []
 
 
-def sound(told: Any) -> bool:
+def sound(value: Any) -> bool:
     """Can every reader of JSON read every text?"""
-    return all(text.encode("utf-8") is not None for text in strings(told))
+    return all(text.encode("utf-8") is not None for text in strings(value))
 
 
 @settings(max_examples=40)
 @given(hostile)
 def test_slack_is_given_no_mention_no_link_and_no_more_than_it_takes(notice: Notice) -> None:
-    told = json.loads(slack.message(notice, slack.SlackSettings(URL)).body)
+    sent = json.loads(slack.message(notice, slack.SlackSettings(URL)).body)
 
-    assert sound(told)
-    assert not set(told["text"]) & set("<>")
-    assert told["mrkdwn"] is False
-    assert len(told["text"]) <= slack.TEXT_CHARS_MAX
-    assert 1 <= len(told["blocks"]) <= slack.BLOCKS_MAX
-    for block in told["blocks"]:
+    assert sound(sent)
+    assert not set(sent["text"]) & set("<>")
+    assert sent["mrkdwn"] is False
+    assert len(sent["text"]) <= slack.TEXT_CHARS_MAX
+    assert 1 <= len(sent["blocks"]) <= slack.BLOCKS_MAX
+    for block in sent["blocks"]:
         assert block["type"] in {"header", "section", "context", "actions"}
         shown = [block.get("text"), *block.get("fields", []), *block.get("elements", [])]
         for part in filter(None, shown):
@@ -117,7 +117,7 @@ def test_slack_is_given_no_mention_no_link_and_no_more_than_it_takes(notice: Not
             assert not BIDI & set(words["text"])
             assert part["type"] != "button" or is_web_address(part["url"])
         assert 1 <= len(block.get("fields", "x")) <= slack.FIELDS_MAX
-    assert len(told["blocks"][0]["text"]["text"]) <= slack.HEADER_CHARS_MAX
+    assert len(sent["blocks"][0]["text"]["text"]) <= slack.HEADER_CHARS_MAX
 
 
 class Tags(HTMLParser):
@@ -166,13 +166,13 @@ def test_a_mail_has_the_headers_and_the_tags_that_we_wrote(notice: Notice) -> No
 def test_pagerduty_is_given_no_more_than_it_takes(notice: Notice) -> None:
     chosen = pagerduty.PagerDutySettings(URL, Secret("routing-canary", "a test"), "")
     request = pagerduty.event(notice, chosen)
-    told = json.loads(request.body)
+    sent = json.loads(request.body)
 
-    assert sound(told)
-    assert told["event_action"] == ("trigger" if notice.is_firing else "resolve")
-    assert 1 <= len(told["dedup_key"]) <= 255
-    assert told["payload"]["severity"] in {"critical", "error", "warning", "info"}
-    assert 1 <= len(told["payload"]["summary"]) <= 1_024
+    assert sound(sent)
+    assert sent["event_action"] == ("trigger" if notice.is_firing else "resolve")
+    assert 1 <= len(sent["dedup_key"]) <= 255
+    assert sent["payload"]["severity"] in {"critical", "error", "warning", "info"}
+    assert 1 <= len(sent["payload"]["summary"]) <= 1_024
     assert len(request.body) < 512 * 1024
     assert "canary" not in repr(request)
 
@@ -181,11 +181,11 @@ def test_pagerduty_is_given_no_more_than_it_takes(notice: Notice) -> None:
 @given(hostile)
 def test_an_alertmanager_is_given_names_and_moments_that_it_takes(notice: Notice) -> None:
     chosen = alertmanager.AlertmanagerSettings(URL, None, 3_600)
-    told = json.loads(alertmanager.pushed(notice, chosen).body)
+    sent = json.loads(alertmanager.pushed(notice, chosen).body)
 
-    assert sound(told)
-    assert len(told) == len(notice.alerts)
-    for posted, alert in zip(told, notice.alerts, strict=True):
+    assert sound(sent)
+    assert len(sent) == len(notice.alerts)
+    for posted, alert in zip(sent, notice.alerts, strict=True):
         for name, value in [*posted["labels"].items(), *posted["annotations"].items()]:
             assert name.isascii()
             assert name.isidentifier()
@@ -200,12 +200,12 @@ def test_an_alertmanager_is_given_names_and_moments_that_it_takes(notice: Notice
 def test_a_webhook_tells_the_texts_themselves_inside_json(notice: Notice) -> None:
     chosen = webhook.WebhookSettings(URL, None, "https://tidemark.example")
     request = webhook.webhook(notice, chosen)
-    told = json.loads(request.body)
+    sent = json.loads(request.body)
 
-    assert sound(told)
+    assert sound(sent)
     assert request.headers["Idempotency-Key"].replace("_", "a").isalnum() or not notice.notice_id
     assert request.headers["Idempotency-Key"].isascii()
-    for listed, alert in zip(told["alerts"], notice.alerts, strict=True):
+    for listed, alert in zip(sent["alerts"], notice.alerts, strict=True):
         for name, value in alert.labels.items():
             plain = name.encode("utf-8", "replace").decode()
             assert plain in listed["labels"] or len(alert.labels) != len(listed["labels"])
@@ -259,10 +259,10 @@ def test_what_is_stored_is_read_back(notice: Notice) -> None:
 
 @given(texts, st.integers(1, 50))
 def test_one_line_is_one_line(text: str, chars_max: int) -> None:
-    told = one_line(text, chars_max)
-    assert told.isprintable()
-    assert len(told) <= chars_max
-    assert one_line(told, chars_max) == told
+    line = one_line(text, chars_max)
+    assert line.isprintable()
+    assert len(line) <= chars_max
+    assert one_line(line, chars_max) == line
 
 
 def test_a_mail_of_the_same_notice_is_the_same_mail_and_threads_by_alert() -> None:

@@ -58,23 +58,29 @@ def both(left: bool | None, right: bool | None) -> bool | None:
 
 @settings(max_examples=60)
 @given(
-    told=ROWS,
+    given_rows=ROWS,
     text=st.sampled_from(sorted(CONDITIONS)),
     labels=st.sampled_from([["group"], ["cluster", "group", "broker"], []]),
     silent=st.sampled_from([(), ("c/x/0",), ("c/x/0", "c/y/0")]),
     most=st.integers(1, 4),
 )
 def test_columns_say_what_rows_say(
-    told: list[dict[str, Any]], text: str, labels: list[str], silent: tuple[str, ...], most: int
+    given_rows: list[dict[str, Any]],
+    text: str,
+    labels: list[str],
+    silent: tuple[str, ...],
+    most: int,
 ) -> None:
     made = rule(when=text, labels=labels, signals_max=most, annotations={"summary": "x"})
     looked = Looked(
-        NOON_US, {"group_state": rows("group_state", *told)}, silent=dict.fromkeys(silent, "silent")
+        NOON_US,
+        {"group_state": rows("group_state", *given_rows)},
+        silent=dict.fromkeys(silent, "silent"),
     )
     outcome = evaluate([made], looked, {})["Behind"]
     assert isinstance(outcome, Signals)
     expected: dict[tuple[str, ...], list[int]] = {}
-    for row in told:
+    for row in given_rows:
         is_known = row["state"] != "UNKNOWN" or row["time_lag_ms"] is not None
         if is_known and row["emitter"] not in silent and CONDITIONS[text](row):
             key = tuple({"cluster": "c", **row}[name] for name in labels)

@@ -95,11 +95,11 @@ class Pager(RuleBasedStateMachine):
 
     @invariant()
     def the_groups_know_what_the_receiver_has_open(self) -> None:
-        told = {one for group in self.groups.values() for one in group.told}
-        assert told == self.open
+        notified = {one for group in self.groups.values() for one in group.told}
+        assert notified == self.open
 
     @invariant()
-    def what_nobody_mutes_and_a_group_has_told_is_not_behind_a_closed_incident(self) -> None:
+    def what_nobody_mutes_and_a_group_has_sent_is_not_behind_a_closed_incident(self) -> None:
         fires = {one.fingerprint for one in self.alerts.values() if one.state is State.FIRING}
         for key, group in self.groups.items():
             if any(one in fires and how != "left out" for one, how in group.told.items()):

@@ -59,7 +59,7 @@ def folded(entries: list[Entry]) -> pl.DataFrame:
     return frame
 
 
-def as_told(alert: Alert) -> tuple[object, ...]:
+def as_recorded(alert: Alert) -> tuple[object, ...]:
     moments = (alert.active_at_us, alert.fired_at_us, alert.resolved_at_us)
     return (
         alert.state.value,
@@ -93,10 +93,10 @@ def test_history_folded_is_what_is_stored(
         written |= {alert.fingerprint: alert for alert in step.alerts}
         entries += step.entries
 
-    told = folded(entries)
+    found = folded(entries)
     columns = ("state", "muted", "is_flapping", "active_at", "fired_at", "resolved_at")
-    now = {row[0]: row[1:] for row in present_alerts(told).select("fingerprint", *columns).rows()}
+    now = {row[0]: row[1:] for row in present_alerts(found).select("fingerprint", *columns).rows()}
     assert {one: now[one] for one in written} == {
-        one: as_told(alert) for one, alert in written.items()
+        one: as_recorded(alert) for one, alert in written.items()
     }
-    assert set(open_alerts(told)["fingerprint"]) <= written.keys()
+    assert set(open_alerts(found)["fingerprint"]) <= written.keys()

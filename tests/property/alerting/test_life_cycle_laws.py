@@ -27,21 +27,21 @@ NOT_ALL_KNOWN = ("unknown", "bad at least")
 SPANS = st.sampled_from(["0", "10s", "1m", "5m"])
 
 
-def frame_of(told: dict[str, str]) -> pl.DataFrame:
+def frame_of(gold: dict[str, str]) -> pl.DataFrame:
     return rows(
         "group_state",
         *(
             behind(LAGS[says], group=group, state="UNKNOWN" if says in NOT_ALL_KNOWN else "OK")
-            for group, says in told.items()
+            for group, says in gold.items()
             if says != "absent"
         ),
     )
 
 
-def read_again(told: dict[str, Any]) -> Alert:
+def read_again(stored: dict[str, Any]) -> Alert:
     """An alert that was written down as JSON."""
-    course = Course(**{**told["course"], "changes_us": tuple(told["course"]["changes_us"])})
-    return Alert(**{**told, "state": State(told["state"]), "course": course})
+    course = Course(**{**stored["course"], "changes_us": tuple(stored["course"]["changes_us"])})
+    return Alert(**{**stored, "state": State(stored["state"]), "course": course})
 
 
 class LifeOfAlerts(RuleBasedStateMachine):
@@ -50,24 +50,24 @@ class LifeOfAlerts(RuleBasedStateMachine):
     @initialize(wait=SPANS, keep=SPANS)
     def begin(self, wait: str, keep: str) -> None:
         self.story = Story(rule(keep_firing_for=keep, **{"for": wait}))
-        self.told: dict[str, str] = {}
+        self.gold: dict[str, str] = {}
         self.held_us: dict[str, int] = dict.fromkeys(GROUPS, 0)
         """How long, of real time, each group has been bad without anybody having seen it good."""
         self.gone: set[str] = set()
 
     @action(
-        told=st.fixed_dictionaries({group: st.sampled_from(TOLD) for group in GROUPS}),
+        gold=st.fixed_dictionaries({group: st.sampled_from(TOLD) for group in GROUPS}),
         after_s=st.sampled_from([0.0, 5.0, 30.0, 60.0]),
         leap_s=st.sampled_from([0.0, 0.0, 3600.0, -3600.0]),
         silent=st.booleans(),
     )
-    def looks(self, told: dict[str, str], after_s: float, leap_s: float, *, silent: bool) -> None:
+    def looks(self, gold: dict[str, str], after_s: float, leap_s: float, *, silent: bool) -> None:
         """A look, in which the clock of the brokers may have been set."""
         found = {"silent": {"c/b/0": "silent"}} if silent else {}
-        known = {group: "bad" if says == "bad at least" else says for group, says in told.items()}
+        known = {group: "bad" if says == "bad at least" else says for group, says in gold.items()}
         self.step(known if not silent else dict.fromkeys(GROUPS, "unknown"), after_s)
-        self.story.look(frame_of(told), after_s=after_s + leap_s, process_s=after_s, **found)
-        self.again(frame_of(told), **found)
+        self.story.look(frame_of(gold), after_s=after_s + leap_s, process_s=after_s, **found)
+        self.again(frame_of(gold), **found)
 
     @action(after_s=st.sampled_from([5.0, 60.0]))
     def finds_no_table(self, after_s: float) -> None:
@@ -91,14 +91,14 @@ class LifeOfAlerts(RuleBasedStateMachine):
         self.story.alerts = again
         self.story.steady = Steady(**json.loads(json.dumps(asdict(self.story.steady))))
 
-    def step(self, told: dict[str, str], after_s: float) -> None:
+    def step(self, gold: dict[str, str], after_s: float) -> None:
         self.before = {
             alert.labels["group"]: alert
             for alert in self.story.alerts
             if OUTCOME not in alert.labels
         }
-        self.told = told
-        for group, says in told.items():
+        self.gold = gold
+        for group, says in gold.items():
             good = says in ("good", "absent", "gone")
             self.held_us[group] = 0 if good else self.held_us[group] + round(after_s * 1e6)
 
@@ -109,7 +109,7 @@ class LifeOfAlerts(RuleBasedStateMachine):
         assert self.story.changes == ()
         self.story.changes = changes
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.gold)
     @invariant()
     def nothing_is_resolved_without_evidence(self) -> None:
         now = {
@@ -122,9 +122,9 @@ class LifeOfAlerts(RuleBasedStateMachine):
                 continue
             later = now.get(group)
             if later is None or later.state is State.RESOLVED:
-                assert self.told[group] in ("good", "absent", "gone")
+                assert self.gold[group] in ("good", "absent", "gone")
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.gold)
     @invariant()
     def nothing_fires_before_its_time(self) -> None:
         for alert in self.story.alerts:
@@ -134,12 +134,12 @@ class LifeOfAlerts(RuleBasedStateMachine):
             if before is None or before.state is not State.FIRING:
                 # Two looks at once count as one; a leap is worth the slack at most.
                 held_us = self.held_us[alert.labels["group"]] + 15_000_000
-                assert self.told[alert.labels["group"]] == "bad"
+                assert self.gold[alert.labels["group"]] == "bad"
                 assert held_us >= self.story.rule.for_us
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.gold)
     @invariant()
-    def alerts_tell_when_they_fired_and_ended(self) -> None:
+    def alerts_say_when_they_fired_and_ended(self) -> None:
         for alert in self.story.alerts:
             assert (alert.state in (State.FIRING, *OF_RULE)) <= (alert.fired_at_us is not None)
             assert (alert.state is State.RESOLVED) <= (alert.resolved_at_us is not None)

@@ -70,7 +70,9 @@ def test_a_moment_that_a_clock_ahead_has_noted_has_come() -> None:
 
 
 queues = st.lists(st.tuples(st.sampled_from("ABCDE"), st.booleans()), max_size=30).map(
-    lambda told: [QueuedNotice(seq, group, sending) for seq, (group, sending) in enumerate(told)]
+    lambda reported: [
+        QueuedNotice(seq, group, sending) for seq, (group, sending) in enumerate(reported)
+    ]
 )
 
 

@@ -40,7 +40,7 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
         self.steps: Iterator[None] = iter(())
         self.going: dict[str, Iterator[None]] = {}
         """Topics and groups that are being forgotten."""
-        self.told: dict[QueueKey, tuple[int | None, int | None]] = {}
+        self.reported: dict[QueueKey, tuple[int | None, int | None]] = {}
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(offsets_module, "LOOP_STEP_ENTRIES_MAX", 2)
 
@@ -111,7 +111,7 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
     @rule()
     def sample(self) -> None:
         for key in self.offsets.take_moved():
-            self.told[key] = (self.offsets.committed(*key), self.offsets.persisted(*key))
+            self.reported[key] = (self.offsets.committed(*key), self.offsets.persisted(*key))
 
     @invariant()
     def what_counts_as_persisted_is_in_the_file(self) -> None:
@@ -144,14 +144,14 @@ class SnapshotsUnderReports(RuleBasedStateMachine):
         assert pairs == {(t, g) for t in TOPICS for g in self.offsets.groups_of(t)}
 
     @invariant()
-    def whoever_was_told_hears_of_each_difference(self) -> None:
+    def each_difference_is_reported_once_more(self) -> None:
         moved = self.offsets._moved
         for group in GROUPS:
             for topic in TOPICS:
                 for queue_id in QUEUES:
                     key = (group, topic, queue_id)
                     now = (self.offsets.committed(*key), self.offsets.persisted(*key))
-                    assert self.told.get(key, (None, None)) == now or key in moved
+                    assert self.reported.get(key, (None, None)) == now or key in moved
 
 
 SnapshotsUnderReports.TestCase.settings = settings(max_examples=60, stateful_step_count=40)

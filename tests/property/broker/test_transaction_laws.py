@@ -27,7 +27,7 @@ class Record:
 
     kind: str
     place: int
-    told: tuple[int, ...]
+    listed: tuple[int, ...]
     is_renewed: bool = False
     """Was it put again because its producer has asked for time?"""
 
@@ -101,8 +101,8 @@ class TransactionMachine(RuleBasedStateMachine):
         halves = [one for one in self.log if one.kind == "half" and one.place >= half_from]
         ops = [one for one in self.log if one.kind == "op" and one.place >= op_from]
         self.transactions.restore(
-            [self._half(one.place, one.told[0]) for one in halves],
-            [(one.place, one.told) for one in ops],
+            [self._half(one.place, one.listed[0]) for one in halves],
+            [(one.place, one.listed) for one in ops],
             half_begin=half_from,
             half_end=self._next("half"),
             op_begin=op_from,
@@ -129,8 +129,8 @@ class TransactionMachine(RuleBasedStateMachine):
     # The model.
 
     def _open_by_the_log(self) -> dict[int, int]:
-        names = {one.place: one.told[0] for one in self.log if one.kind == "half"}
-        listed = [place for one in self.log if one.kind == "op" for place in one.told]
+        names = {one.place: one.listed[0] for one in self.log if one.kind == "half"}
+        listed = [place for one in self.log if one.kind == "op" for place in one.listed]
         ended = [names[place] for place in listed]
         newest = {first: place for place, first in sorted(names.items())}
         return {first: place for first, place in newest.items() if first not in ended}

@@ -28,11 +28,11 @@ documents = st.recursive(
 @given(texts)
 @example(FORGED)
 def test_a_text_is_one_printable_line_and_a_printable_one_stays_as_it_is(text: str) -> None:
-    told = printable(text)
-    assert told.isprintable()
-    assert printable(told) == told
+    printed = printable(text)
+    assert printed.isprintable()
+    assert printable(printed) == printed
     if text.isprintable():
-        assert told == text
+        assert printed == text
     assert [line.isprintable() for line in printable_lines(text).split("\n")] == [True] * (
         text.count("\n") + 1
     )

@@ -47,19 +47,19 @@ class Broker:
     """Whom the broker knows; others that read on have not sent a heartbeat in its new life."""
     readers: dict[str, int] = field(default_factory=dict)
     """What each pulls next."""
-    told: dict[str, int] = field(default_factory=dict)
-    """Where those begin that were told and have not pulled."""
+    answered: dict[str, int] = field(default_factory=dict)
+    """Where those begin that were answered and have not pulled."""
     loser: str | None = None
     """Who lost the queue since the group changed last."""
 
-    def tell(self, happening: Happening) -> None:
+    def take(self, happening: Happening) -> None:
         self.happened.append(happening)
         self.fold.take([happening])
 
     def event(self, **what: object) -> None:
         self.seq += 1
         known = {"place": PLACE, "seq": self.seq, "event_us": self.at_us}
-        self.tell(Event(**known, **what))
+        self.take(Event(**known, **what))
 
     def ask(self, name: str) -> None:
         """A client joins and is told where to begin."""
@@ -68,19 +68,19 @@ class Broker:
         if name not in self.members:
             self.members.add(name)
             self.loser = None
-        told = {"type": "ANSWER", "basis": "OFFSET_ANSWER", "cause": "HAND_OVER"}
+        fields = {"type": "ANSWER", "basis": "OFFSET_ANSWER", "cause": "HAND_OVER"}
         marks = {"from_offset": self.committed, "to_offset": self.pulled}
         if self.last_puller is not None:
-            self.event(**told, **marks, client_id=self.last_puller, next_client_id=name)
-        self.told[name] = self.committed
+            self.event(**fields, **marks, client_id=self.last_puller, next_client_id=name)
+        self.answered[name] = self.committed
         if self.committed >= self.pulled:  # Nothing is under way: whoever reads gives it up.
             self.readers.clear()
             self.begin(name)
 
     def begin(self, name: str) -> None:
         """A client that was told pulls for the first time."""
-        if name in self.told:
-            self.readers[name] = self.told.pop(name)
+        if name in self.answered:
+            self.readers[name] = self.answered.pop(name)
             self.pull(name)
 
     def heartbeat(self, name: str) -> None:
@@ -154,7 +154,7 @@ class Broker:
     def dies(self, name: str) -> None:
         """A consumer is killed."""
         self.readers.pop(name, None)
-        self.told.pop(name, None)
+        self.answered.pop(name, None)
         if name not in self.members:
             return
         self.members.discard(name)
@@ -175,16 +175,16 @@ class Broker:
 
     def gives_back(self, name: str) -> None:
         """A client that was told where to begin leaves the queue to others."""
-        self.told.pop(name, None)
+        self.answered.pop(name, None)
 
     def says_what_it_holds(self, name: str) -> None:
         """A member answers the broker's question."""
-        if name in self.members and name not in self.readers and name not in self.told:
+        if name in self.members and name not in self.readers and name not in self.answered:
             self.is_away(name, has_left=False)
 
     def is_away(self, name: str, *, has_left: bool) -> None:
         self.seq += 1
-        self.tell(NotReading(self.seq, self.at_us, name, has_left))
+        self.take(NotReading(self.seq, self.at_us, name, has_left))
 
     def broker_dies(self) -> None:
         """What only memory knew is lost; who reads goes on, and who was told begins there."""
@@ -216,7 +216,7 @@ class Broker:
         if len(self.readers) == 1:
             self.members |= {*self.readers}
         self.seq += 1
-        self.tell(Progress(self.seq, self.at_us, self.committed, self.pulled))
+        self.take(Progress(self.seq, self.at_us, self.committed, self.pulled))
 
 
 BEGINNING: list[tuple[str, str | int | None]] = [("ask", "a"), ("second", 3)]
@@ -243,7 +243,7 @@ def played(doings: list[tuple[str, str | int | None]]) -> Broker:
     return broker
 
 
-def told(doings: str) -> list[tuple[str, str | int | None]]:
+def story_of(doings: str) -> list[tuple[str, str | int | None]]:
     """A story in short: `ask b, second 1, broker_dies`."""
     story = list(BEGINNING)
     for doing in doings.split(", "):
@@ -254,14 +254,14 @@ def told(doings: str) -> list[tuple[str, str | int | None]]:
 
 @settings(max_examples=2000, deadline=None)
 @given(STORIES)
-@example(told("ask b, second 1, ask a, broker_dies, ask b, second 1, begin b"))
-@example(told("broker_dies, broker_dies, ask b, second 1, begin b"))
-@example(told("broker_dies, broker_dies, ask b, begin b, second 1"))
-@example(told("dies a, broker_dies, ask a, ask b, begin b, second 1, begin a"))
-@example(told("dies a, second 1, broker_dies, ask a, broker_dies, ask b, begin a, begin b"))
-@example(told("ask b, broker_dies, ask a, dies a, ask a, second 1, begin a"))
-@example(told("broker_dies, ask b, produce 1, begin b, broker_dies, pull_alone a"))
-@example(told("produce 1, pull_alone a, ask b, second 1, begin b"))
+@example(story_of("ask b, second 1, ask a, broker_dies, ask b, second 1, begin b"))
+@example(story_of("broker_dies, broker_dies, ask b, second 1, begin b"))
+@example(story_of("broker_dies, broker_dies, ask b, begin b, second 1"))
+@example(story_of("dies a, broker_dies, ask a, ask b, begin b, second 1, begin a"))
+@example(story_of("dies a, second 1, broker_dies, ask a, broker_dies, ask b, begin a, begin b"))
+@example(story_of("ask b, broker_dies, ask a, dies a, ask a, second 1, begin a"))
+@example(story_of("broker_dies, ask b, produce 1, begin b, broker_dies, pull_alone a"))
+@example(story_of("produce 1, pull_alone a, ask b, second 1, begin b"))
 def test_every_pull_that_goes_back_lies_in_a_window_that_was_open_before(
     doings: list[tuple[str, str | int | None]],
 ) -> None:
@@ -286,8 +286,8 @@ def test_risks_do_not_depend_on_where_their_events_were_cut(
         marks = [{**PLACE._asdict(), **one._asdict()} for one in part if isinstance(one, Progress)]
         events = [one for one in part if isinstance(one, Event)]
         absent = [(PLACE, one) for one in part if isinstance(one, NotReading)]
-        windows, told_now = folded(
+        windows, revisions_now = folded(
             windows, events, pa.Table.from_pylist(marks, MARKS), absent=absent
         )
-        revisions += told_now
+        revisions += revisions_now
     assert revisions == broker.fold.revisions

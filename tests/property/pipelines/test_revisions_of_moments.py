@@ -33,14 +33,14 @@ steps = st.lists(
 
 def written(root: Path, moves: Sequence[tuple[int, int]]) -> list[dict[str, int]]:
     """A lake's plans; per cycle, to which second each emitter is judged. b begins when it moves."""
-    told = []
+    marks = []
     records = [{"cycle": 0, "phase": DONE, "body": '{"settings": "{}", "buckets": 1}'}]
     sums = zip(
         accumulate(move[0] for move in moves), accumulate(move[1] for move in moves), strict=True
     )
     for cycle, (a, b) in enumerate(sums, 1):
         reached = {"a": a} | ({"b": b} if b else {})
-        told.append(reached)
+        marks.append(reached)
         cuts = [
             asdict(Cut(name, 0, to, 0, to, 0, NOON_US + to * 1_000_000))
             for name, to in reached.items()
@@ -51,7 +51,7 @@ def written(root: Path, moves: Sequence[tuple[int, int]]) -> list[dict[str, int]
     later = NOON + timedelta(days=1)  # No clock is ahead of the lake's.
     rows = [{"run_id": "run", "recorded_at": later, **record} for record in records]
     write_deltalake(Lake.at(str(root)).state(PLANS), pa.Table.from_pylist(rows))
-    return told
+    return marks
 
 
 def speaks_to(reached: dict[str, int]) -> int:
@@ -60,16 +60,16 @@ def speaks_to(reached: dict[str, int]) -> int:
     return min(to for to in reached.values() if newest - to <= SILENCE_US // SECOND_US)
 
 
-def expected(told: Sequence[dict[str, int]], known: int, second: int) -> Revision | None:
+def expected(marks: Sequence[dict[str, int]], known: int, second: int) -> Revision | None:
     """By looking at every cycle."""
-    last = told[-1]
+    last = marks[-1]
     ends = {name: min(to, second) for name, to in last.items()}
-    late = {name: to for name, to in ends.items() if told[known - 1].get(name, -1) < to}
+    late = {name: to for name, to in ends.items() if marks[known - 1].get(name, -1) < to}
     if not late:
         return None
     cycle = next(
         number
-        for number, reached in enumerate(told, 1)
+        for number, reached in enumerate(marks, 1)
         if all(reached.get(name, -1) >= to for name, to in late.items())
     )
     return Revision(known, cycle, tuple(sorted(late)))
@@ -81,19 +81,20 @@ def test_halving_finds_what_looking_at_every_cycle_finds(
     moves: list[tuple[int, int]], second: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        told = written(Path(folder), moves)
+        marks = written(Path(folder), moves)
         lake, at = Lake.at(folder), NOON + timedelta(seconds=second)
         last = last_complete(lake)
         assert last is not None
         first = next(
-            (number for number, reached in enumerate(told, 1) if speaks_to(reached) >= second), None
+            (number for number, reached in enumerate(marks, 1) if speaks_to(reached) >= second),
+            None,
         )
         found = revision_of(lake, last, at)
-        if first is None or len(told[-1]) < 2:
+        if first is None or len(marks[-1]) < 2:
             assert found is None
         else:
-            assert found == expected(told, first, second)
-        for cycle in {1, len(told) // 2 + 1, len(told)}:
+            assert found == expected(marks, first, second)
+        for cycle in {1, len(marks) // 2 + 1, len(marks)}:
             known = cycle_moment(lake, cycle)
             assert isinstance(known, Moment)
-            assert revision_after(lake, last, known, at) == expected(told, cycle, second)
+            assert revision_after(lake, last, known, at) == expected(marks, cycle, second)

@@ -60,7 +60,7 @@ HISTORIES = st.lists(
 )
 
 
-def told(history: list[What]) -> tuple[Bronze, Ledger]:
+def rows_of(history: list[What]) -> tuple[Bronze, Ledger]:
     """The rows of a history, and what it was; all of it is shipped half an hour later."""
     writers = [MemoryWriter(*names) for names in BROKERS]
     ledger = Ledger()
@@ -139,7 +139,7 @@ def _micros(row: dict[str, Any]) -> int:
 def test_the_balance_sheet_of_failed_messages_is_what_the_ledger_comes_to(
     history: list[What], data: st.DataObject
 ) -> None:
-    bronze, ledger = told(history)
+    bronze, ledger = rows_of(history)
     count = len(partition.horizons_of(bronze))
     ends = data.draw(st.sets(st.integers(0, count - 1)))
     rows = partition.run(STEPS, bronze, SHORT, ends=ends)["retry_flow"]
@@ -166,7 +166,7 @@ def test_the_balance_sheet_of_failed_messages_is_what_the_ledger_comes_to(
 def test_the_health_of_offsets_is_what_the_ledger_comes_to(
     history: list[What], data: st.DataObject
 ) -> None:
-    bronze, ledger = told(history)
+    bronze, ledger = rows_of(history)
     count = len(partition.horizons_of(bronze))
     ends = data.draw(st.sets(st.integers(0, count - 1)))
     gold = partition.run(STEPS, bronze, SHORT, ends=ends)

@@ -25,24 +25,24 @@ def kinds(base: type[Part]) -> Iterator[type[Part]]:
         yield from kinds(kind)
 
 
-def endless_numbers(told: Any) -> bool:
+def endless_numbers(info: Any) -> bool:
     """May there be an integer of any size in it?"""
-    if isinstance(told, inspect.IntType):
-        return told.ge is None or told.le is None
+    if isinstance(info, inspect.IntType):
+        return info.ge is None or info.le is None
     inner = [
-        getattr(told, name)
+        getattr(info, name)
         for name in ("item_type", "key_type", "value_type")
-        if hasattr(told, name)
+        if hasattr(info, name)
     ]
-    inner += [*getattr(told, "types", ()), *getattr(told, "item_types", ())]
+    inner += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
     return any(endless_numbers(one) for one in inner)
 
 
 @pytest.mark.parametrize("kind", sorted(set(kinds(Part)), key=repr), ids=lambda one: one.__name__)
 def test_every_number_of_a_body_has_a_range(kind: type[Part]) -> None:
-    told = inspect.type_info(kind)
-    assert isinstance(told, inspect.StructType)
-    endless = [field.name for field in told.fields if endless_numbers(field.type)]
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    endless = [field.name for field in info.fields if endless_numbers(field.type)]
     assert not endless, f"{kind.__name__}: {endless} may be of any size; use Int64"
 
 

@@ -153,8 +153,8 @@ def test_a_member_tells_of_so_many_queues_at_most() -> None:
         )
         return ('{"properties":{},"mqTable":{' + ",".join(queues) + "}}").encode()
 
-    told = ConsumerRunningInfo.decode(answer(MEMBER_ANSWER_QUEUES_MAX))
-    assert len(told.mq_table) == MEMBER_ANSWER_QUEUES_MAX
+    info = ConsumerRunningInfo.decode(answer(MEMBER_ANSWER_QUEUES_MAX))
+    assert len(info.mq_table) == MEMBER_ANSWER_QUEUES_MAX
     with pytest.raises(ProtocolError, match=str(MEMBER_ANSWER_QUEUES_MAX)):
         ConsumerRunningInfo.decode(answer(MEMBER_ANSWER_QUEUES_MAX + 1))
 

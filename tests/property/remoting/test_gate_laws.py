@@ -60,8 +60,8 @@ class Near:
     address = "127.0.0.1:1"
 
 
-def passes(credentials: Credentials, code: int, told: dict[str, str], body: bytes) -> bool:
-    request = RemotingCommand.request(code, dict(told), body)
+def passes(credentials: Credentials, code: int, header: dict[str, str], body: bytes) -> bool:
+    request = RemotingCommand.request(code, dict(header), body)
     credentials.sign(request)
     peer: Any = Near()
     try:
@@ -79,36 +79,36 @@ def passes(credentials: Credentials, code: int, told: dict[str, str], body: byte
 @example(Code.END_TRANSACTION, {"commitLogOffset": "\ud800"}, b"")
 @example(Code.SEND_MESSAGE_V2, {"d": "\ud800"}, b"")
 def test_an_account_without_rights_gets_nothing_that_takes_one(
-    code: int, told: dict[str, str], body: bytes
+    code: int, header: dict[str, str], body: bytes
 ) -> None:
     open_to_all = {code for code, needed in DEMANDS.items() if needed is Need.ANY_ACCOUNT}
-    if passes(BARE, code, told, body) and code not in open_to_all:
+    if passes(BARE, code, header, body) and code not in open_to_all:
         # What is left is a client that says of itself that it is there, or leaves.
         if code == Code.HEART_BEAT:
             data = HeartbeatData.decode(body)
             assert (data.consumer_data_set, data.client_id == HELD) == ([], False)
         else:
             assert code == Code.UNREGISTER_CLIENT
-            assert not told.get("consumerGroup")
-            assert told.get("clientID") != HELD
+            assert not header.get("consumerGroup")
+            assert header.get("clientID") != HELD
 
 
 @given(st.sampled_from([*DEMANDS, 0, 100, 103]), fields, bodies)
 def test_an_administrator_is_let_through_but_for_anothers_client_id(
-    code: int, told: dict[str, str], body: bytes
+    code: int, header: dict[str, str], body: bytes
 ) -> None:
     speaks = (Code.HEART_BEAT, Code.UNREGISTER_CLIENT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ)
     if code not in speaks:
-        assert passes(ROOT, code, told, body)
+        assert passes(ROOT, code, header, body)
     elif code == Code.UNREGISTER_CLIENT:
-        assert passes(ROOT, code, told, body) is (told.get("clientID") != HELD)
+        assert passes(ROOT, code, header, body) is (header.get("clientID") != HELD)
 
 
 @pytest.mark.parametrize("name", [HELD, "free"])
 def test_who_holds_a_client_id_speaks_for_it(name: str) -> None:
-    told = {"clientID": name, "producerGroup": "p"}
-    assert passes(OWNER, Code.UNREGISTER_CLIENT, told, b"")
-    assert passes(BARE, Code.UNREGISTER_CLIENT, told, b"") is (name == "free")
+    header = {"clientID": name, "producerGroup": "p"}
+    assert passes(OWNER, Code.UNREGISTER_CLIENT, header, b"")
+    assert passes(BARE, Code.UNREGISTER_CLIENT, header, b"") is (name == "free")
 
 
 def test_a_decision_about_dead_letters_takes_a_right_to_their_group() -> None:
@@ -122,13 +122,13 @@ def test_a_decision_about_dead_letters_takes_a_right_to_their_group() -> None:
 
     def may(code: int, group: str) -> bool:
         properties = f"DEAD_GROUP\x01{group}\x02"
-        told = {"topic": "TIDEMARK_DLQ_DISCARDS", "properties": properties}
-        told |= dict(zip("acdefghj", ("p", "TBW102", "4", "0", "0", "7", "0", "0"), strict=True))
+        header = {"topic": "TIDEMARK_DLQ_DISCARDS", "properties": properties}
+        header |= dict(zip("acdefghj", ("p", "TBW102", "4", "0", "0", "7", "0", "0"), strict=True))
         request = RemotingCommand.request(
-            code, told | {"b": "TIDEMARK_DLQ_DISCARDS", "i": properties}, b""
+            code, header | {"b": "TIDEMARK_DLQ_DISCARDS", "i": properties}, b""
         )
         if code == Code.SEND_MESSAGE:
-            request.fields = dict(told)
+            request.fields = dict(header)
         else:
             del request.fields["topic"], request.fields["properties"]
         decides.sign(request)

@@ -116,13 +116,13 @@ class OneJob(RuleBasedStateMachine):
 
     def see(self, steps: list[Step], *, ended: Sequence[int] = (), stops: bool = False) -> None:
         """Carry out the steps on the model, which refuses those that break a law."""
-        told = []
+        reports = []
         for step in steps:
             match step:
                 case Report(result):
                     assert result.log_id not in self.results, "two results"
                     self.results[result.log_id] = result.code
-                    told.append(result.log_id)
+                    reports.append(result.log_id)
                 case Start(run):
                     assert self.at_work is None, "two at work"
                     assert self.waiting.pop(0) == run.log_id, "out of turn"
@@ -132,7 +132,7 @@ class OneJob(RuleBasedStateMachine):
                     assert run == self.at_work
                     assert not self.is_stopped, "stopped twice"
                     self.is_stopped = True
-        assert told == list(ended)
+        assert reports == list(ended)
 
     @invariant()
     def each_run_is_in_one_place(self) -> None:

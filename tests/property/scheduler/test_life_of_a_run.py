@@ -58,7 +58,7 @@ class Executor:
     has_taken: bool = False
     denied_ms: int = -1
     """It said of the run, as it was written then, that it had not taken it."""
-    tells_failure: bool = False
+    reports_failure: bool = False
     """It took the run, and ended before it began."""
 
 
@@ -102,7 +102,7 @@ class World:
                 yield 2, f"executor {at} begins", partial(self.begin, executor)
             if executor.has_log:
                 yield 1, "success is told", lambda: self.note(RunEvent.SUCCEED)
-            if executor.tells_failure:
+            if executor.reports_failure:
                 yield 1, "that it never began is told", lambda: self.note(RunEvent.FAIL)
             if executor.is_ours and executor.has_log:
                 yield 1, "its log is removed", partial(setattr, executor, "has_log", False)
@@ -219,7 +219,7 @@ class World:
     def restart(self, at: int) -> None:
         executor = self.executors[at]
         self.voided += executor.queued
-        executor.tells_failure |= executor.is_ours and executor.queued > 0
+        executor.reports_failure |= executor.is_ours and executor.queued > 0
         executor.queued = 0
 
     def leave(self, at: int) -> None:
@@ -254,7 +254,7 @@ class World:
                     self.begin(executor)
                 if executor.has_log:
                     self.note(RunEvent.SUCCEED)
-                if executor.tells_failure or (executor.has_taken and executor.is_ours):
+                if executor.reports_failure or (executor.has_taken and executor.is_ours):
                     self.note(RunEvent.FAIL)
             self.check()
             if self.run.state in ENDED and not self.wire:

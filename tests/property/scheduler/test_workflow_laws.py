@@ -26,7 +26,7 @@ class Row:
     retries_left: int
     state: RunState = RunState.PLANNED
 
-    def told(self) -> ShardEnd:
+    def shard_end(self) -> ShardEnd:
         return ShardEnd(self.step, self.shard_index, self.attempt, self.state)
 
 
@@ -54,7 +54,7 @@ class World:
             if to in UNSUCCESSFUL and mine.retries_left:
                 again = Row(mine.step, mine.shard_index, mine.attempt + 1, mine.retries_left - 1)
                 rows.append(again)
-        found = progress(self.workflow, [row.told() for row in rows])
+        found = progress(self.workflow, [row.shard_end() for row in rows])
         rows += [Row(step.name, 0, 0, self.chance.randint(0, 2)) for step in found.begin]
         if self.chance.random() < 0.2:
             return  # It was killed before the commit.
@@ -90,7 +90,10 @@ class World:
         for _ in range(2_000):
             waiting = [row for row in self.rows if row.state not in ENDED]
             if not waiting:
-                if self.rows and progress(self.workflow, [r.told() for r in self.rows]).is_over:
+                if (
+                    self.rows
+                    and progress(self.workflow, [r.shard_end() for r in self.rows]).is_over
+                ):
                     return
                 self.play_one(None)
                 continue
@@ -117,7 +120,7 @@ def test_a_join_begins_once_and_after_all_before_it_whatever_is_killed(seed: int
     for _ in range(RUNS_A_DRAW):
         world = World(chance)
         world.play()
-        found = progress(world.workflow, [row.told() for row in world.rows])
+        found = progress(world.workflow, [row.shard_end() for row in world.rows])
         for step in world.workflow.steps:
             is_done = world.how_it_ended(step.name)
             assert is_done is (found.states[step.name] is StepState.DONE)

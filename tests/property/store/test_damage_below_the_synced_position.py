@@ -203,7 +203,7 @@ def test_recovery_cuts_and_unlinks_nothing_below_the_synced_position(
         tree["/store/checkpoint"] = checkpoint[:40].ljust(4096, b"\0")
     for damage in damages:
         damage.apply(case, tree)
-    asyncio.run(check(case, tree, lost, is_told=not forgets))
+    asyncio.run(check(case, tree, lost, is_reported=not forgets))
 
 
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -240,7 +240,7 @@ def tree_without(case: Played, lost: set[str]) -> Tree:
     }
 
 
-async def check(case: Played, tree: Tree, lost: set[str], *, is_told: bool = True) -> None:
+async def check(case: Played, tree: Tree, lost: set[str], *, is_reported: bool = True) -> None:
     """`is_told`: is there anything left by which a loss can be seen?"""
     whole_queues = "consumequeue" not in lost
     expected = sound(case, tree)
@@ -253,7 +253,7 @@ async def check(case: Played, tree: Tree, lost: set[str], *, is_told: bool = Tru
     )
     assert found == expected
     synced = [n for n, each in enumerate(case.put) if each.end_offset <= case.synced_to]
-    if is_told and "checkpoint" not in lost and not set(synced) <= set(found):
+    if is_reported and "checkpoint" not in lost and not set(synced) <= set(found):
         assert listener.lifecycle("LOG_HOLE"), "less is there, and nobody was told"
     for number in found:
         result, queue_id = case.put[number], number % QUEUES

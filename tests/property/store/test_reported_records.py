@@ -27,22 +27,22 @@ steps = st.lists(
 
 @given(steps, st.integers(1, 4))
 def test_whatever_puts_told_every_record_is_dispatched_once_and_as_it_was_put(
-    steps: list[tuple[int, bool, bool]], told_max: int
+    steps: list[tuple[int, bool, bool]], reported_max: int
 ) -> None:
     with tempfile.TemporaryDirectory() as root:
         disk, pool = SystemDisk(), FilePool()
         log = CommitLog(disk, f"{root}/commitlog", FILE_BYTES, pool)
         queues = QueueTable(disk, f"{root}/consumequeue", 20 * 100, pool)
-        dispatcher = Dispatcher(log, queues, None, (), queued_max=told_max)
+        dispatcher = Dispatcher(log, queues, None, (), queued_max=reported_max)
         dispatched: list[DispatchRequest] = []
         dispatcher.arrivals.append(dispatched.extend)
         put: list[DispatchRequest] = []
-        for number, (body_bytes, tells, runs) in enumerate(steps):
+        for number, (body_bytes, reports, runs) in enumerate(steps):
             record = DraftRecord(draft(b"x" * body_bytes, topic="T", queue_id=0))
             place = log.place_for(record.size_bytes)
             log.append(record.encode(number, place, 1))
             put.append(record.request(number, place, 1, ()))
-            if tells:
+            if reports:
                 dispatcher.enqueue(put[-1])
             if runs:
                 assert not dispatcher.run(log.end_offset, now_ms=0)

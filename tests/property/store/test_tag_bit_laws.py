@@ -23,13 +23,13 @@ tags = st.sampled_from(("red", "big", "rot", "TagA", "AaAa", "BBBB")) | st.text(
 ).filter(lambda tag: tag == tag.strip() and not set("|\x01\x02\x00") & set(tag))
 
 
-def stored(told: str, *, bits: bool) -> bytes:
+def stored(tags: str, *, bits: bool) -> bytes:
     """The record of a message with these TAGS."""
     draft = MessageDraft(
         topic="paint",
         queue_id=0,
         body=b"",
-        properties=f"a\x01b\x02TAGS\x01{told}\x02" if told else "",
+        properties=f"a\x01b\x02TAGS\x01{tags}\x02" if tags else "",
         born_timestamp_ms=1,
         born_host="127.0.0.1:1",
         store_host="127.0.0.1:10911",
@@ -47,12 +47,12 @@ def stored(told: str, *, bits: bool) -> bytes:
 def test_what_the_client_takes_has_passed_the_broker(
     carried: list[str], wanted: list[str], separator: str, bits: bool
 ) -> None:
-    told = separator.join(carried if bits else carried[:1])
-    record = stored(told, bits=bits)
+    text = separator.join(carried if bits else carried[:1])
+    record = stored(text, bits=bits)
     request = glance(memoryview(record), 0, ())
     assert request is not None
     subscription = SubscriptionData.build("paint", separator.join(wanted))
     passes = tag_test(subscription.tags_set, subscription.code_set)(request.tags_code)
     takes = carries_one(decode_record(record), subscription.tags_set)
     assert passes or not takes
-    assert takes == any(tag in wanted for tag in split_tags(told))
+    assert takes == any(tag in wanted for tag in split_tags(text))

@@ -45,10 +45,10 @@ def test_what_moves_while_it_is_encoded_is_in_it(
     progress.take_rows(before[0])
     progress.take_marks(before[1])
     following = NextLife(progress, per_turn)
-    for told, moved, steps in turns:
-        progress.take_rows(told)
+    for facts, moved, steps in turns:
+        progress.take_rows(facts)
         progress.take_marks(moved)
-        following.note(told, moved)
+        following.note(facts, moved)
         if steps:
             following.step()
     while not following.is_ready:

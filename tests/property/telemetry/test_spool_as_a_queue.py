@@ -37,7 +37,7 @@ class SpoolFromBothEnds(RuleBasedStateMachine):
         self.written: list[str] = []
         self.waiting: list[str] = []
         self.read: list[str] = []
-        self.told = self.read_to = 0
+        self.reported = self.read_to = 0
         self.pulled: dict[int, int] = {}
         self.moved: dict[int, int] = {}
         self.boot()
@@ -56,10 +56,10 @@ class SpoolFromBothEnds(RuleBasedStateMachine):
         self.moved.clear()
 
     @rule(count=st.integers(1, 5))
-    def tell(self, count: int) -> None:
+    def report(self, count: int) -> None:
         for _ in range(count):
-            self.told += 1
-            self.waiting.append(f"fact {self.told}")
+            self.reported += 1
+            self.waiting.append(f"fact {self.reported}")
             self.telemetry.observe(LifecycleEvent("BOOT", self.waiting[-1]))
 
     @rule(queue_id=st.integers(0, 3), offset=st.integers(0, 99))

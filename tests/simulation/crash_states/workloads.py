@@ -457,12 +457,12 @@ async def check_kept_settings(life: Life, tree: Tree, promise: tuple[int, int]) 
     disk.make_directories("/store/config")
 
     def read() -> tuple[int, LifecycleEvent | None]:
-        found, told = read_kept(disk, SETTINGS, known=(HOURS,), make=hours_in)
-        return found, told
+        found, read_back = read_kept(disk, SETTINGS, known=(HOURS,), make=hours_in)
+        return found, read_back
 
     written, under_way = promise
-    version, told = read()
-    assert told is None, told
+    version, read_back = read()
+    assert read_back is None, read_back
     assert version in range(written, under_way + 1)
     settings = stored_settings(disk, listener)
     await settings.settle(None)

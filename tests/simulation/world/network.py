@@ -143,7 +143,7 @@ class SimTransport(asyncio.Transport):
         self._network.transports.discard(self)
         self._loop.call_soon(self._connection_lost, error)
         if self.other is not None:
-            self._network.tell_end(self, self.other)
+            self._network.notify_end(self, self.other)
 
     def lose(self, error: Exception | None) -> None:
         """The far end is gone."""
@@ -211,14 +211,14 @@ class VirtualNetwork:
             other = sender.other
             sender.lose(ConnectionResetError("the peer did not acknowledge"))
             if not self.is_cut(sender.host, other.host):
-                self.tell_end(sender, other)
+                self.notify_end(sender, other)
 
-    def tell_end(self, ended: SimTransport, other: SimTransport) -> None:
+    def notify_end(self, ended: SimTransport, other: SimTransport) -> None:
         """The far end hears of a clean end, once the cut that holds it back is healed."""
         if not self.is_cut(ended.host, other.host):
             self.world.loop.call_later(0.2, other.lose, None)
         elif not other.is_closing():
-            self.world.loop.call_later(RETRANSMISSION_MS / 1000, self.tell_end, ended, other)
+            self.world.loop.call_later(RETRANSMISSION_MS / 1000, self.notify_end, ended, other)
 
     def crash_host(self, host: str, *, resets: bool) -> None:
         """Everything of a host ends; far ends learn of it by a reset, or (power cut) only when

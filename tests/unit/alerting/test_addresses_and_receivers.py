@@ -83,8 +83,8 @@ def test_a_secret_is_read_from_environment_or_file_and_never_shown(tmp_path: Pat
 
 def test_no_part_of_an_address_is_shown() -> None:
     address = "https://hooks.example/services/T0SECRET/B0%20SECRET?token=abcdefgh"
-    told = f"{address} T0SECRET, B0 SECRET and abcdefgh at /services/T0SECRET/B0%20SECRET"
-    shown = without_secrets(told, [Secret(address, "a test"), None])
+    text = f"{address} T0SECRET, B0 SECRET and abcdefgh at /services/T0SECRET/B0%20SECRET"
+    shown = without_secrets(text, [Secret(address, "a test"), None])
     assert not any(part in shown for part in ("T0SECRET", "SECRET", "abcdefgh"))
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         (SLACK, "url_env.* or url_file.*receiver a"),
         (SLACK + 'url_env = "NONE"', "NONE.*that is set.*receiver a"),
@@ -140,14 +140,14 @@ def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_receiver_that_cannot_work_is_refused_before_anything_is_sent(
-    text: str, told: str
+    text: str, reason: str
 ) -> None:
     environment = {
         "OTHER": "https://canary.example/canary",
         "PLAIN": "http://hooks.slack.com/canary",
         "USER": "https://user:canary@hooks.slack.com/",
     }
-    with ThreadPoolExecutor(1) as threads, pytest.raises(ConfigError, match=told) as refused:
+    with ThreadPoolExecutor(1) as threads, pytest.raises(ConfigError, match=reason) as refused:
         channels_of(receivers_of(text, "a test"), environment, threads)
     assert "/canary" not in str(refused.value)
     assert ":canary" not in str(refused.value)

@@ -47,9 +47,9 @@ FARED = JudgedRule("StalledWindow", AT_US, AT_US, JUDGED, 3, "", AT_US)
 
 
 def test_an_alert_is_what_somebody_reads_at_night() -> None:
-    told = ShownAlert(ALERT, ACK, (SILENCE,), FARED)
+    shown_alert = ShownAlert(ALERT, ACK, (SILENCE,), FARED)
     assert (
-        "\n".join(alert_in_words(told, AT_US))
+        "\n".join(alert_in_words(shown_alert, AT_US))
         == f"""\
 StalledWindow: payments stands
   state       firing: it is so since 2026-03-01 11:57:00 UTC (3 min), fires since \
@@ -79,16 +79,16 @@ def test_one_that_is_over_says_when_and_after_how_long() -> None:
 
 
 def test_machines_are_told_what_people_said_and_nothing_internal() -> None:
-    told = json.loads(json.dumps(ShownAlert(ALERT, ACK, (SILENCE,)).as_json()))
-    assert told["ack"] == {
+    answer = json.loads(json.dumps(ShownAlert(ALERT, ACK, (SILENCE,)).as_json()))
+    assert answer["ack"] == {
         "fingerprint": ALERT.fingerprint,
         "active_at_us": ALERT.active_at_us,
         "author": "ann",
         "comment": "on it",
         "acked_us": ACK.acked_us,
     }
-    assert told["silences"][0]["comment"] == "a release"
-    assert "course" not in told
+    assert answer["silences"][0]["comment"] == "a release"
+    assert "course" not in answer
     assert ShownAlert(ALERT).as_json()["ack"] is None
 
 
@@ -109,8 +109,8 @@ def test_no_name_of_somebody_else_makes_a_line_or_turns_one(where: str) -> None:
     silence = replace(
         SILENCE, author=HOSTILE, comment=HOSTILE, matchers=matchers_of([f"a={HOSTILE}"])
     )
-    told = ShownAlert(alert, ack, (silence,), FARED)
-    lines = [*alert_in_words(told, AT_US), *list_in_words([told], limit=5)]
+    shown_alert = ShownAlert(alert, ack, (silence,), FARED)
+    lines = [*alert_in_words(shown_alert, AT_US), *list_in_words([shown_alert], limit=5)]
     lines.append(silence_in_words(silence, AT_US))
     assert all(line.isprintable() for line in lines)
     assert not [line for line in lines if line.startswith("FORGED")]
@@ -121,8 +121,8 @@ def test_a_list_has_a_line_an_alert_the_worst_first_and_counts_the_rest() -> Non
     waits = an_alert(2, state=State.PENDING, fired_at_us=None)
     warned = an_alert(3, severity="warning")
     worst = an_alert(4)
-    told = [ShownAlert(one) for one in sorted((quiet, waits, warned, worst), key=urgency)]
-    lines = list(list_in_words(told, limit=3))
+    shown_alerts = [ShownAlert(one) for one in sorted((quiet, waits, warned, worst), key=urgency)]
+    lines = list(list_in_words(shown_alerts, limit=3))
     assert lines[0].split() == [
         "ALERT",
         "STATE",

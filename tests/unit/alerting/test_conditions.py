@@ -16,10 +16,10 @@ STATES = watched()["group_state"].table.columns
 
 def judged(text: str, **row: object) -> bool | None:
     """What a condition says of one group's state."""
-    told = {"observed_at": NOON, NOW: NOON, **row}
+    fields = {"observed_at": NOON, NOW: NOON, **row}
     none = watched()["group_state"].none()
     types = {**none.schema, NOW: pl.Datetime("us", "UTC")}
-    frame = pl.DataFrame([told], schema=types)
+    frame = pl.DataFrame([fields], schema=types)
     condition = read_condition(text, STATES)
     answer = frame.select(condition.expression.alias("is")).item()
     assert answer is None or isinstance(answer, bool)
@@ -72,7 +72,7 @@ def test_what_is_not_known_is_neither_true_nor_false(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("time_lag > 5", "there is no column 'time_lag'; near it: time_lag_ms"),
         ("state = 'STALED'", "state is never 'STALED': it is one of OK,"),
@@ -94,10 +94,12 @@ def test_what_is_not_known_is_neither_true_nor_false(
         ("true or " * 300 + "true", "characters; at most"),
     ],
 )
-def test_a_text_that_cannot_be_read_is_told_with_what_would_be_right(text: str, told: str) -> None:
+def test_a_text_that_cannot_be_read_is_told_with_what_would_be_right(
+    text: str, reason: str
+) -> None:
     with pytest.raises(ConditionFault) as fault:
         read_condition(text, STATES)
-    assert told in str(fault.value)
+    assert reason in str(fault.value)
 
 
 def test_a_list_of_offsets_says_nothing() -> None:

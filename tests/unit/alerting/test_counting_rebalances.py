@@ -36,8 +36,8 @@ class Told:
 
 
 def counts(counter: Rebalances, *rows: dict[str, Any]) -> dict[str, int]:
-    told = Told(*rows)
-    found = counter.count(cast(Followed, told), cast(Reading, told), GROUPS)
+    rows_in_gold = Told(*rows)
+    found = counter.count(cast(Followed, rows_in_gold), cast(Reading, rows_in_gold), GROUPS)
     return dict(found.select("group", "changes").iter_rows())
 
 

@@ -52,9 +52,9 @@ def late_after(standing_s: int, *, each_s: int = 5, known: Known | None = None) 
     known = known or Known()
     for at_s in range(0, standing_s + 1, each_s):
         now_us = NOON_US + at_s * SECOND_US
-        told = Looked(NOON_US, {"pipeline": rows("pipeline", {"age_ms": at_s * 1000, "cycle": 7})})
+        seen = Looked(NOON_US, {"pipeline": rows("pipeline", {"age_ms": at_s * 1000, "cycle": 7})})
         known = judge(
-            known, [SHIPPED["PipelineLate"]], told, now_us=now_us, of_lake_alone=at_s > 0
+            known, [SHIPPED["PipelineLate"]], seen, now_us=now_us, of_lake_alone=at_s > 0
         ).known
     return known
 
@@ -88,11 +88,11 @@ def test_slow_cycles_make_no_wait_longer() -> None:
     known, fired_s = Known(), None
     for at_s in range(0, 601, 5):
         is_new = at_s % 60 == 0  # Gold has a cycle a minute, and the process looks each 5 s.
-        told = looked(at_s - at_s % 60, lag_s=90 if is_new else None)
+        seen = looked(at_s - at_s % 60, lag_s=90 if is_new else None)
         decided = judge(
             known,
             (slow, LATE),
-            told,
+            seen,
             now_us=NOON_US + at_s * SECOND_US,
             of_lake_alone=not is_new,
         )
@@ -105,11 +105,11 @@ def test_slow_cycles_make_no_wait_longer() -> None:
 def test_gold_that_is_made_anew_ends_nothing_and_tells_nothing_of_its_past_again() -> None:
     known = judge(Known(), [BEHIND], looked(0), now_us=NOON_US).known
     for number, ago_s in enumerate(range(-86_400, -300, 3_600)):
-        told = looked(ago_s, lag_s=None)
+        seen = looked(ago_s, lag_s=None)
         of_past = [behind(0 if number % 2 else 90), behind(90, group="b")]
-        told = replace(told, rows={**told.rows, "group_state": rows("group_state", *of_past)})
+        seen = replace(seen, rows={**seen.rows, "group_state": rows("group_state", *of_past)})
         now_us = NOON_US + number * SECOND_US
-        decided = judge(known, [BEHIND], told, now_us=now_us)
+        decided = judge(known, [BEHIND], seen, now_us=now_us)
         assert decided.changes == ()
         known = decided.known
     assert standing(known) == {"Behind": "FIRING"}

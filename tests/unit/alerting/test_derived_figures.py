@@ -74,7 +74,7 @@ def test_what_comes_back_to_a_pop_group_is_counted_beside_failures_and_is_none()
     )
 
 
-def slots(*told: tuple[int, int | None, int | None], **where: Any) -> pl.DataFrame:
+def slots(*given: tuple[int, int | None, int | None], **where: Any) -> pl.DataFrame:
     """Roll-ups: slots before the newest, time lag in ms at most, messages at its end."""
     return pl.DataFrame(
         [
@@ -92,15 +92,15 @@ def slots(*told: tuple[int, int | None, int | None], **where: Any) -> pl.DataFra
                 "last_at": NOON - timedelta(minutes=5 * ago),
                 **where,
             }
-            for ago, lag_ms, messages in told
+            for ago, lag_ms, messages in given
         ],
         schema_overrides={"time_lag_ms_max": pl.Int64, "time_lag_ms_last": pl.Int64,
                           "lag_last": pl.Int64},
     )  # fmt: skip
 
 
-def burnt(told: pl.DataFrame, objectives: Objectives = ONE_PERCENT) -> dict[str, Any]:
-    (row,) = burn_of(told, objectives, LAST).to_dicts()
+def burnt(frame: pl.DataFrame, objectives: Objectives = ONE_PERCENT) -> dict[str, Any]:
+    (row,) = burn_of(frame, objectives, LAST).to_dicts()
     return row
 
 
@@ -132,11 +132,11 @@ def test_what_is_unknown_counts_as_not_behind_and_is_said() -> None:
 
 
 def test_only_who_was_given_an_objective_has_a_rate() -> None:
-    told = slots((0, 90_000, 5), group="other")
-    assert burn_of(told, ONE_PERCENT, LAST).is_empty()
-    assert burn_of(told, Objectives(), LAST).is_empty()
+    frame = slots((0, 90_000, 5), group="other")
+    assert burn_of(frame, ONE_PERCENT, LAST).is_empty()
+    assert burn_of(frame, Objectives(), LAST).is_empty()
     everybody = objectives_of({"default": {"lag": "2m"}})
-    assert burnt(told, everybody)["burn_5m"] == 0
+    assert burnt(frame, everybody)["burn_5m"] == 0
     assert everybody.is_given
     assert not Objectives().is_given
 

@@ -20,11 +20,11 @@ def signals(made: Rule, looked: Looked) -> Signals:
 
 def test_each_row_for_which_the_condition_holds_is_a_signal_the_worst_first() -> None:
     frame = rows("group_state", behind(61, group="a"), behind(3600, group="b"), behind(5))
-    told = signals(rule(), Looked(NOON_US, {"group_state": frame}))
-    assert [one.labels["group"] for one in told.holds] == ["b", "a"]
-    assert told.holds[0].labels == {"cluster": "c", "broker": "b", "group": "b"}
-    assert told.holds[0].figures["time_lag_ms"] == 3_600_000
-    assert told.holds[0].figures["members"] is None
+    found = signals(rule(), Looked(NOON_US, {"group_state": frame}))
+    assert [one.labels["group"] for one in found.holds] == ["b", "a"]
+    assert found.holds[0].labels == {"cluster": "c", "broker": "b", "group": "b"}
+    assert found.holds[0].figures["time_lag_ms"] == 3_600_000
+    assert found.holds[0].figures["members"] is None
 
 
 def test_rows_with_equal_labels_are_one_signal_since_the_oldest_with_the_worst_figures() -> None:
@@ -36,9 +36,9 @@ def test_rows_with_equal_labels_are_one_signal_since_the_oldest_with_the_worst_f
     made = rule(
         table="stalled_windows", when="rule = 'STALLED'", labels=["group"], extra_labels={"a": "b"}
     )
-    told = signals(made, Looked(NOON_US, {"stalled_windows": rows("stalled_windows", *windows)}))
-    assert told.matched == 1
-    [one] = told.holds
+    found = signals(made, Looked(NOON_US, {"stalled_windows": rows("stalled_windows", *windows)}))
+    assert found.matched == 1
+    [one] = found.holds
     assert one.labels == {"group": "orders", "a": "b"}
     assert one.evidence == "queue 1"
     assert one.since_us == NOON_US - 600_000_000
@@ -47,9 +47,9 @@ def test_rows_with_equal_labels_are_one_signal_since_the_oldest_with_the_worst_f
 
 def test_a_rule_that_matches_too_much_tells_the_worst_and_how_many_there_were() -> None:
     frame = rows("group_state", *(behind(100 + n, group=f"g{n}") for n in range(50)))
-    told = signals(rule(signals_max=3), Looked(NOON_US, {"group_state": frame}))
-    assert [one.labels["group"] for one in told.holds] == ["g49", "g48", "g47"]
-    assert told.matched == 50
+    found = signals(rule(signals_max=3), Looked(NOON_US, {"group_state": frame}))
+    assert [one.labels["group"] for one in found.holds] == ["g49", "g48", "g47"]
+    assert found.matched == 50
 
 
 def test_alerts_that_are_known_stay_when_worse_ones_crowd_them_out() -> None:
@@ -120,9 +120,9 @@ def failure(group: str | None, emitter: str | None) -> Trust:
 
 def test_a_verdict_that_is_withheld_is_told_as_such_and_of_its_group_alone() -> None:
     frame = rows("group_state", behind(90, group="a"), behind(90, group="b"))
-    told = signals(rule(), Looked(NOON_US, {"group_state": frame}, trust=failure("a", "c/b/0")))
-    assert [one.labels["group"] for one in told.holds] == ["b"]
-    [(place, reason)] = told.withheld
+    found = signals(rule(), Looked(NOON_US, {"group_state": frame}, trust=failure("a", "c/b/0")))
+    assert [one.labels["group"] for one in found.holds] == ["b"]
+    [(place, reason)] = found.withheld
     assert place == {"cluster": "c", "broker": "b", "group": "a"}
     assert "lag_adds_up" in reason
 
@@ -177,8 +177,8 @@ def test_closed_intervals_count_only_for_a_rule_that_says_for_how_long() -> None
     for within, queues in ((None, ["1"]), ("2m", ["0", "1"])):
         keys = {} if within is None else {"within": within}
         made = rule(table="duplicate_risk_windows", when="outcome = 'CONFIRMED'", **keys)
-        told = signals(made, looked)
-        assert sorted(one.labels["queue_id"] for one in told.holds) == queues
+        found = signals(made, looked)
+        assert sorted(one.labels["queue_id"] for one in found.holds) == queues
 
 
 def test_a_query_over_events_counts_what_no_condition_of_one_row_could() -> None:
@@ -188,9 +188,9 @@ def test_a_query_over_events_counts_what_no_condition_of_one_row_could() -> None
                GROUP BY cluster, "group" HAVING count(*) >= 3""",
         annotations={"summary": "{{ changes }} changes of {{ labels.group }}"},
     )  # fmt: skip
-    told = [{"observed_at": moment(-at), "group": "flaps", "kind": "LEFT"} for at in (1, 2, 3)]
+    events = [{"observed_at": moment(-at), "group": "flaps", "kind": "LEFT"} for at in (1, 2, 3)]
     old = [{"observed_at": moment(-at), "group": "calm", "kind": "LEFT"} for at in (1, 700, 800)]
-    looked = Looked(NOON_US, {"rebalances": rows("rebalances", *told, *old)})
+    looked = Looked(NOON_US, {"rebalances": rows("rebalances", *events, *old)})
     [one] = signals(made, looked).holds
     assert one.labels == {"cluster": "c", "group": "flaps"}
     assert one.figures["changes"] == 3

@@ -55,76 +55,76 @@ class Desk:
         return list(done.notices)
 
 
-def told(notice: Notice) -> list[tuple[str, str]]:
+def named_in(notice: Notice) -> list[tuple[str, str]]:
     """Queue and state of what a notice names."""
     return [(one.labels.get("queue_id", ""), one.state.value) for one in notice.alerts]
 
 
 def test_a_group_waits_for_what_comes_with_its_first_alert_and_tells_it_once() -> None:
-    desk = Desk()
-    assert desk.after(0, alert(queue_id="0")) == []
-    assert desk.after(20, alert(queue_id="0"), alert(queue_id="1")) == []
-    [notice] = desk.after(10, alert(queue_id="0"), alert(queue_id="1"))
-    assert sorted(told(notice)) == [("0", "FIRING"), ("1", "FIRING")]
+    receiver = Desk()
+    assert receiver.after(0, alert(queue_id="0")) == []
+    assert receiver.after(20, alert(queue_id="0"), alert(queue_id="1")) == []
+    [notice] = receiver.after(10, alert(queue_id="0"), alert(queue_id="1"))
+    assert sorted(named_in(notice)) == [("0", "FIRING"), ("1", "FIRING")]
     assert notice.group_labels == {"cluster": "c", "group": "orders", "alertname": "Stalled"}
     assert notice.is_firing
     for _ in range(30):
-        assert desk.after(60, alert(queue_id="0"), alert(queue_id="1")) == []
+        assert receiver.after(60, alert(queue_id="0"), alert(queue_id="1")) == []
 
 
 def test_what_is_new_or_over_is_told_after_the_interval_and_all_again_after_the_repeat() -> None:
     first, second = alert(queue_id="0"), alert(queue_id="1")
-    desk = Desk()
-    desk.after(0, first)
-    desk.after(30, first)
-    assert desk.after(299, first, second) == []
-    [notice] = desk.after(1, first, second)
+    receiver = Desk()
+    receiver.after(0, first)
+    receiver.after(30, first)
+    assert receiver.after(299, first, second) == []
+    [notice] = receiver.after(1, first, second)
     assert len(notice.alerts) == 2
-    [notice] = desk.after(300, resolved(first), second)
-    assert told(notice) == [("1", "FIRING"), ("0", "RESOLVED")]
-    assert desk.after(4 * 3600 - 1, resolved(first), second) == []
-    [notice] = desk.after(300, resolved(first), second)
-    assert told(notice) == [("1", "FIRING")]
-    [notice] = desk.after(300, resolved(first), resolved(second))
+    [notice] = receiver.after(300, resolved(first), second)
+    assert named_in(notice) == [("1", "FIRING"), ("0", "RESOLVED")]
+    assert receiver.after(4 * 3600 - 1, resolved(first), second) == []
+    [notice] = receiver.after(300, resolved(first), second)
+    assert named_in(notice) == [("1", "FIRING")]
+    [notice] = receiver.after(300, resolved(first), resolved(second))
     assert not notice.is_firing
-    assert desk.groups == {}
+    assert receiver.groups == {}
 
 
 def test_what_is_over_before_anybody_was_told_is_told_to_nobody() -> None:
-    desk = Desk()
-    desk.after(0, alert())
-    assert desk.after(30, resolved(alert())) == []
-    assert desk.groups == {}
+    receiver = Desk()
+    receiver.after(0, alert())
+    assert receiver.after(30, resolved(alert())) == []
+    assert receiver.groups == {}
     assert Desk().after(30, alert(state=State.PENDING)) == []
 
 
 def test_a_receiver_that_wants_no_end_is_spared_it() -> None:
-    desk = Desk(Routing(Route("chat", group_wait_us=0, send_resolved=False)))
-    assert len(desk.after(0, alert())) == 1
-    assert desk.after(300, resolved(alert())) == []
-    assert desk.groups == {}
+    receiver = Desk(Routing(Route("chat", group_wait_us=0, send_resolved=False)))
+    assert len(receiver.after(0, alert())) == 1
+    assert receiver.after(300, resolved(alert())) == []
+    assert receiver.groups == {}
 
 
 def test_an_alert_that_waits_to_fire_again_is_over_for_whom_it_was_told() -> None:
-    desk = Desk(Routing(Route("chat", group_wait_us=0)))
-    desk.after(0, alert())
+    receiver = Desk(Routing(Route("chat", group_wait_us=0)))
+    receiver.after(0, alert())
     again = replace(resolved(alert()), state=State.PENDING)
-    [notice] = desk.after(300, again)
-    assert told(notice) == [("", "RESOLVED")]
+    [notice] = receiver.after(300, again)
+    assert named_in(notice) == [("", "RESOLVED")]
 
 
 def test_flapping_is_told_once() -> None:
-    desk = Desk(Routing(Route("chat", group_wait_us=0)))
-    desk.after(0, alert())
-    [notice] = desk.after(300, alert(flaps=True))
+    receiver = Desk(Routing(Route("chat", group_wait_us=0)))
+    receiver.after(0, alert())
+    [notice] = receiver.after(300, alert(flaps=True))
     assert notice.alerts[0].course.is_flapping
-    assert desk.after(300, alert(flaps=True)) == []
+    assert receiver.after(300, alert(flaps=True)) == []
 
 
 def test_the_same_decision_has_the_same_id_and_another_one_another() -> None:
     one, other = Desk(), Desk()
-    for desk in (one, other):
-        desk.after(0, alert())
+    for receiver in (one, other):
+        receiver.after(0, alert())
     [first], [same] = one.after(30, alert()), other.after(30, alert())
     assert first.notice_id == same.notice_id
     [repeat] = one.after(5 * 3600, alert())
@@ -137,20 +137,20 @@ def silence(text: str, begin_us: int = NOON_US - HOUR_US) -> Silence:
 
 
 def test_silenced_alerts_are_left_out_until_the_silence_ends() -> None:
-    desk = Desk(Routing(Route("chat", group_wait_us=0)))
+    receiver = Desk(Routing(Route("chat", group_wait_us=0)))
     quiet = (silence("group=~ord.*"),)
-    assert desk.after(0, alert(), silences=quiet) == []
-    assert desk.grouped is not None
-    assert "silenced by ann: a release" in desk.grouped.muted.values()
-    assert len(desk.after(3600, alert(), silences=quiet)) == 1
+    assert receiver.after(0, alert(), silences=quiet) == []
+    assert receiver.grouped is not None
+    assert "silenced by ann: a release" in receiver.grouped.muted.values()
+    assert len(receiver.after(3600, alert(), silences=quiet)) == 1
 
 
 def test_an_end_is_told_to_whom_the_begin_was_although_it_is_silenced() -> None:
-    desk = Desk(Routing(Route("pager", group_wait_us=0)))
-    desk.after(0, alert())
+    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver.after(0, alert())
     quiet = (silence("group=orders"),)
-    assert desk.after(300, alert(), silences=quiet) == []
-    [notice] = desk.after(300, resolved(alert()), silences=quiet)
+    assert receiver.after(300, alert(), silences=quiet) == []
+    [notice] = receiver.after(300, resolved(alert()), silences=quiet)
     assert not notice.is_firing
 
 
@@ -158,7 +158,7 @@ def test_a_dead_broker_silences_its_queues_and_no_others() -> None:
     inhibition = Inhibition(
         matchers_of(["alertname=BrokerSilent"]), matchers_of(['broker!=""']), ("cluster", "broker")
     )
-    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
     alerts = [
         alert("BrokerSilent", group="", broker="a"),
         alert(broker="a", queue_id="0"),
@@ -166,10 +166,10 @@ def test_a_dead_broker_silences_its_queues_and_no_others() -> None:
         alert(broker="a", cluster="other", queue_id="2"),
         alert("BrokerSilent", group="", broker="b", state=State.PENDING),
     ]
-    named = [one for notice in desk.after(0, *alerts) for one in notice.alerts]
+    named = [one for notice in receiver.after(0, *alerts) for one in notice.alerts]
     assert {one.labels.get("queue_id") for one in named} == {None, "1", "2"}
-    assert desk.grouped is not None
-    assert desk.grouped.muted == {alerts[1].fingerprint: "inhibited by BrokerSilent"}
+    assert receiver.grouped is not None
+    assert receiver.grouped.muted == {alerts[1].fingerprint: "inhibited by BrokerSilent"}
 
 
 def test_the_routing_that_is_shipped_mutes_what_a_silent_broker_and_late_gold_explain() -> None:
@@ -179,10 +179,10 @@ def test_the_routing_that_is_shipped_mutes_what_a_silent_broker_and_late_gold_ex
     silent = replace(alert("BrokerSilent", broker="a"), labels={"cluster": "c", "broker": "a"})
     late = replace(alert("PipelineLate"), labels={})
     lacks = replace(alert("Stalled", outcome="NO_DATA"), labels={"outcome": "NO_DATA"})
-    told = step({}, [queue, other, silent], routing, now_us=NOON_US)
-    assert set(told.muted) == {queue.fingerprint}
-    told = step({}, [queue, other, silent, late, lacks], routing, now_us=NOON_US)
-    assert set(told.muted) == {one.fingerprint for one in (queue, other, lacks)}
+    grouped = step({}, [queue, other, silent], routing, now_us=NOON_US)
+    assert set(grouped.muted) == {queue.fingerprint}
+    grouped = step({}, [queue, other, silent, late, lacks], routing, now_us=NOON_US)
+    assert set(grouped.muted) == {one.fingerprint for one in (queue, other, lacks)}
 
 
 def test_a_notice_has_the_texts_of_the_moment() -> None:
@@ -195,69 +195,69 @@ def test_a_notice_has_the_texts_of_the_moment() -> None:
 
 def test_two_alerts_never_mute_each_other() -> None:
     inhibition = Inhibition(matchers_of(["severity=warning"]), matchers_of(["severity=warning"]))
-    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
-    assert len(desk.after(0, alert(), alert("Other"))) == 2
+    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    assert len(receiver.after(0, alert(), alert("Other"))) == 2
 
 
 def test_two_inhibitions_do_not_mute_two_alerts_by_each_other() -> None:
     one, other = matchers_of(["alertname=Stalled"]), matchers_of(["alertname=Other"])
     both = (Inhibition(one, other), Inhibition(other, one))
-    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=both))
-    [notice] = desk.after(0, alert(), alert("Other"))
+    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=both))
+    [notice] = receiver.after(0, alert(), alert("Other"))
     assert [one.rule for one in notice.alerts] == ["Stalled"]
 
 
 def test_that_a_rule_cannot_be_judged_mutes_nothing() -> None:
     inhibition = Inhibition(matchers_of(["alertname=ClusterDown"]), matchers_of(['group!=""']))
-    desk = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
     down = alert("ClusterDown", group="", outcome="NO_DATA", state=State.NO_DATA)
-    told = [one.rule for notice in desk.after(0, down, alert()) for one in notice.alerts]
-    assert sorted(told) == ["ClusterDown", "Stalled"]
+    notified = [one.rule for notice in receiver.after(0, down, alert()) for one in notice.alerts]
+    assert sorted(notified) == ["ClusterDown", "Stalled"]
 
 
 def test_what_goes_on_under_a_silence_is_told_again_when_the_rest_was_told_as_over() -> None:
-    desk = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
     first, second = alert(queue_id="0"), alert(queue_id="1")
-    desk.after(0, first, second)
+    receiver.after(0, first, second)
     quiet = (silence("queue_id=0"),)
-    [notice] = desk.after(300, first, resolved(second), silences=quiet)
+    [notice] = receiver.after(300, first, resolved(second), silences=quiet)
     assert not notice.is_firing  # A pager closes the incident of the group.
-    [notice] = desk.after(300, first)
-    assert told(notice) == [("0", "FIRING")]
+    [notice] = receiver.after(300, first)
+    assert named_in(notice) == [("0", "FIRING")]
 
 
 def test_a_silence_that_ends_tells_nothing_again_of_which_nothing_was_told_since() -> None:
-    desk = Desk(Routing(Route("pager", group_wait_us=0)))
-    desk.after(0, alert())
-    assert desk.after(300, alert(), silences=(silence("group=orders"),)) == []
-    assert desk.after(300, alert()) == []
+    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver.after(0, alert())
+    assert receiver.after(300, alert(), silences=(silence("group=orders"),)) == []
+    assert receiver.after(300, alert()) == []
 
 
 @pytest.mark.parametrize(
-    ("routes", "now_told_to"),
+    ("routes", "next_receiver"),
     [
         (Routing(Route("team", group_wait_us=0), receivers=frozenset(["pager", "team"])), "team"),
         (Routing(Route("pager", group_by=("cluster",), group_wait_us=0)), "pager"),
     ],
 )
 def test_what_was_told_by_a_route_that_is_no_more_is_over_there_and_told_anew(
-    routes: Routing, now_told_to: str
+    routes: Routing, next_receiver: str
 ) -> None:
-    desk = Desk(Routing(Route("pager", group_wait_us=0)))
-    [begun] = desk.after(0, alert())
-    desk.routing = routes
-    over, anew = desk.after(1, alert())
+    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    [begun] = receiver.after(0, alert())
+    receiver.routing = routes
+    over, anew = receiver.after(1, alert())
     assert (over.receiver, over.group_key, over.is_firing) == ("pager", begun.group_key, False)
     assert "another notice" in over.alerts[0].reason
-    assert (anew.receiver, anew.is_firing) == (now_told_to, True)
-    assert desk.after(1, alert()) == []
+    assert (anew.receiver, anew.is_firing) == (next_receiver, True)
+    assert receiver.after(1, alert()) == []
 
 
 def test_an_alert_whose_severity_takes_another_route_is_over_at_the_first() -> None:
     critical = Route("pager", matchers_of(["severity=critical"]), group_wait_us=0)
-    desk = Desk(Routing(Route("mail", group_wait_us=0), (critical,)))
-    desk.after(0, alert(severity="critical"))
-    over, anew = desk.after(1, alert())
+    receiver = Desk(Routing(Route("mail", group_wait_us=0), (critical,)))
+    receiver.after(0, alert(severity="critical"))
+    over, anew = receiver.after(1, alert())
     assert [(over.receiver, over.is_firing), (anew.receiver, anew.is_firing)] == [
         ("pager", False),
         ("mail", True),
@@ -265,10 +265,10 @@ def test_an_alert_whose_severity_takes_another_route_is_over_at_the_first() -> N
 
 
 def test_a_receiver_that_is_no_more_is_told_nothing() -> None:
-    desk = Desk(Routing(Route("pager", group_wait_us=0)))
-    desk.after(0, alert())
-    desk.routing = Routing(Route("mail"))
-    assert desk.after(1, alert()) == []
+    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver.after(0, alert())
+    receiver.routing = Routing(Route("mail"))
+    assert receiver.after(1, alert()) == []
 
 
 def test_routes_are_asked_in_order_and_may_go_on() -> None:
@@ -284,53 +284,53 @@ def test_routes_are_asked_in_order_and_may_go_on() -> None:
 
 
 def test_a_clock_that_is_set_back_delays_no_notice_beyond_its_wait() -> None:
-    desk = Desk()
-    desk.after(0, alert())
-    assert desk.after(-7200, alert()) == []
-    assert len(desk.after(30, alert())) == 1
-    assert desk.after(-7200, alert()) == []
-    assert len(desk.after(300, alert(), alert(queue_id="1"))) == 1
+    receiver = Desk()
+    receiver.after(0, alert())
+    assert receiver.after(-7200, alert()) == []
+    assert len(receiver.after(30, alert())) == 1
+    assert receiver.after(-7200, alert()) == []
+    assert len(receiver.after(300, alert(), alert(queue_id="1"))) == 1
 
 
 def test_ten_thousand_alerts_at_once_are_one_notice_that_names_a_few() -> None:
     alerts = [alert(queue_id=str(number)) for number in range(10_000)]
     alerts[7] = replace(alerts[7], severity="critical")
-    desk = Desk(Routing(Route("mail", alerts_max=20)))
-    assert desk.after(0, *alerts) == []
-    [notice] = desk.after(30, *alerts)
+    receiver = Desk(Routing(Route("mail", alerts_max=20)))
+    assert receiver.after(0, *alerts) == []
+    [notice] = receiver.after(30, *alerts)
     assert len(notice.alerts) == 20
     assert notice.alerts[0].severity == "critical"
     assert notice.truncated_alerts == 9_980
     some_over = [resolved(one) for one in alerts[:5_000]] + alerts[5_000:]
-    [notice] = desk.after(300, *some_over)
+    [notice] = receiver.after(300, *some_over)
     assert [one.state.value for one in notice.alerts] == ["FIRING"] * 10 + ["RESOLVED"] * 10
 
 
 def test_a_thousand_groups_at_once_are_few_notices_of_which_the_last_counts_the_rest() -> None:
     alerts = [alert(group=f"g{number}") for number in range(1_000)]
     alerts[7] = replace(alerts[7], severity="critical")
-    desk = Desk(Routing(Route("mail", alerts_max=20)))
-    assert desk.after(0, *alerts) == []
-    notices = desk.after(30, *alerts)
+    receiver = Desk(Routing(Route("mail", alerts_max=20)))
+    assert receiver.after(0, *alerts) == []
+    notices = receiver.after(30, *alerts)
     assert len(notices) == GROUPS_MAX + 1
     (rest,) = [one for one in notices if not one.group_labels]
     assert len(rest.alerts) + rest.truncated_alerts == 1_000 - GROUPS_MAX
     assert alerts[7] in [one.alerts[0] for one in notices if one.group_labels]
-    assert desk.after(300, *alerts) == []
+    assert receiver.after(300, *alerts) == []
 
 
 def test_what_was_told_with_the_rest_is_over_there_whatever_room_there_is_by_then() -> None:
     alerts = [alert(group=f"g{number:03}") for number in range(GROUPS_MAX + 2)]
-    desk = Desk(Routing(Route("mail", group_wait_us=0)))
-    told = {one.alerts[0].fingerprint: one.group_key for one in desk.after(0, *alerts)}
-    (rest,) = [key for key in told.values() if key.endswith("/rest")]
-    with_rest = [one for one in alerts if told.get(one.fingerprint, rest) == rest]
+    receiver = Desk(Routing(Route("mail", group_wait_us=0)))
+    sent = {one.alerts[0].fingerprint: one.group_key for one in receiver.after(0, *alerts)}
+    (rest,) = [key for key in sent.values() if key.endswith("/rest")]
+    with_rest = [one for one in alerts if sent.get(one.fingerprint, rest) == rest]
     assert len(with_rest) == 2
     left = [one if one in with_rest else resolved(one) for one in alerts]
-    assert rest not in {one.group_key for one in desk.after(300, *left)}
-    (last,) = desk.after(300, *(resolved(one) for one in alerts))
+    assert rest not in {one.group_key for one in receiver.after(300, *left)}
+    (last,) = receiver.after(300, *(resolved(one) for one in alerts))
     assert (last.group_key, len(last.alerts), last.is_firing) == (rest, 2, False)
-    assert desk.groups == {}
+    assert receiver.groups == {}
 
 
 ROUTING = {

@@ -25,8 +25,8 @@ def a_moment(*ends: tuple[str, float]) -> Moment:
 
 
 def test_emitters_are_told_as_silent_or_ahead_with_the_reason() -> None:
-    told = rows_of_lake(a_moment(("c/a/0", 1), ("c/b/0", 120), ("c/d/0", -60)), NOON_US)
-    said = {row["broker"]: row for row in told["emitters"].iter_rows(named=True)}
+    found = rows_of_lake(a_moment(("c/a/0", 1), ("c/b/0", 120), ("c/d/0", -60)), NOON_US)
+    said = {row["broker"]: row for row in found["emitters"].iter_rows(named=True)}
     assert [(name, row["is_silent"], row["is_ahead"]) for name, row in said.items()] == [
         ("a", False, False),
         ("b", True, False),
@@ -37,8 +37,8 @@ def test_emitters_are_told_as_silent_or_ahead_with_the_reason() -> None:
 
 
 def test_gold_tells_how_old_it_is_and_a_lake_without_any_says_that_nobody_knows() -> None:
-    told = rows_of_lake(a_moment(("c/a/0", 1)), NOON_US + 9_000_000)["pipeline"]
-    assert told.row(0, named=True)["age_ms"] == 10_000
+    found = rows_of_lake(a_moment(("c/a/0", 1)), NOON_US + 9_000_000)["pipeline"]
+    assert found.row(0, named=True)["age_ms"] == 10_000
     assert rows_of_lake(None, NOON_US)["pipeline"].row(0, named=True)["age_ms"] is None
 
 
@@ -47,9 +47,9 @@ def test_gold_that_is_late_and_a_broker_that_is_silent_raise_the_shipped_alerts(
     story = Story(shipped["PipelineLate"])
     silent = Story(shipped["BrokerSilent"])
     for after_s in (200, 230, 260, 290):
-        told = rows_of_lake(a_moment(("c/a/0", 1), ("c/b/0", 120)), NOON_US + after_s * 1_000_000)
-        story.look(told["pipeline"], after_s=30)
-        silent.look(told["emitters"], after_s=30)
+        found = rows_of_lake(a_moment(("c/a/0", 1), ("c/b/0", 120)), NOON_US + after_s * 1_000_000)
+        story.look(found["pipeline"], after_s=30)
+        silent.look(found["emitters"], after_s=30)
     assert story.state == "FIRING"
     assert silent.state == "FIRING"
     assert silent.alerts[0].labels == {"cluster": "c", "broker": "b"}
@@ -61,10 +61,10 @@ def test_where_nothing_comes_from_anybody_who_is_silent_is_named_and_the_right_p
     late, silent = Story(shipped["PipelineLate"]), Story(shipped["BrokerSilent"])
     for waited_s in (30, 60, 130, 160, 190):
         moment = replace(a_moment(("c/a/observer", 0)), waited=timedelta(seconds=waited_s))
-        told = rows_of_lake(moment, NOON_US + waited_s * 1_000_000)
-        assert told["pipeline"]["waits"].to_list() == [True]
-        late.look(told["pipeline"], after_s=30)
-        silent.look(told["emitters"], after_s=30)
+        found = rows_of_lake(moment, NOON_US + waited_s * 1_000_000)
+        assert found["pipeline"]["waits"].to_list() == [True]
+        late.look(found["pipeline"], after_s=30)
+        silent.look(found["emitters"], after_s=30)
     assert (late.state, silent.state) == ("FIRING", "FIRING")
     assert silent.alerts[0].labels == {"cluster": "c", "broker": "a"}
     texts = text_of(late)
@@ -74,12 +74,12 @@ def test_where_nothing_comes_from_anybody_who_is_silent_is_named_and_the_right_p
 
 def test_a_pipeline_that_is_gone_is_told_as_such_though_nothing_came_before() -> None:
     moment = replace(a_moment(("c/a/0", 0)), waited=timedelta(seconds=90))
-    told = rows_of_lake(moment, NOON_US + 200 * 1_000_000)["pipeline"]
-    assert told["waits"].to_list() == [False]
+    found = rows_of_lake(moment, NOON_US + 200 * 1_000_000)["pipeline"]
+    assert found["waits"].to_list() == [False]
     shipped = {one.name: one for one in read_rules(shipped_files()).rules}
     late = Story(shipped["PipelineLate"])
     for _ in range(3):
-        late.look(told, after_s=60)
+        late.look(found, after_s=60)
     assert "tidemark pipeline run" in text_of(late)["first_step"]
     assert text_of(late)["summary"].startswith("Gold is 3 min 20 s old")
 

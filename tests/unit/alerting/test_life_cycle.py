@@ -125,11 +125,11 @@ def test_a_rule_that_cannot_be_judged_is_an_alert_of_its_own_after_a_while() -> 
     story = Story(rule()).look(BAD)
     for _ in range(26):
         story.look(None)
-    told = {alert.labels.get("outcome", ""): alert.state.value for alert in story.alerts}
-    assert told == {"": "FIRING", "NO_DATA": "NO_DATA"}
+    states = {alert.labels.get("outcome", ""): alert.state.value for alert in story.alerts}
+    assert states == {"": "FIRING", "NO_DATA": "NO_DATA"}
     story.look(BAD)
-    told = {alert.labels.get("outcome", ""): alert.state.value for alert in story.alerts}
-    assert told == {"": "FIRING", "NO_DATA": "RESOLVED"}
+    states = {alert.labels.get("outcome", ""): alert.state.value for alert in story.alerts}
+    assert states == {"": "FIRING", "NO_DATA": "RESOLVED"}
 
 
 def test_a_rule_may_say_that_its_lack_of_data_is_nobodys_business() -> None:
@@ -214,7 +214,7 @@ def test_alerts_of_a_rule_that_is_in_no_file_any_more_are_ended() -> None:
 
 def test_a_look_without_any_cycle_keeps_everything() -> None:
     story = Story(rule()).look(BAD)
-    story.told(Looked(None, {"group_state": BAD}))
+    story.after(Looked(None, {"group_state": BAD}))
     assert "FIRING" in story.states
 
 

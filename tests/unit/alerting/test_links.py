@@ -72,8 +72,8 @@ def test_who_sends_an_alert_out_says_where_pages_lab_and_runbooks_are() -> None:
     one = alert(group="g")
     one.annotations.update(own)  # type: ignore[attr-defined]
     notice = Notice("n", "r", "k", {}, (one,), 0, NOON_US)
-    told = absolute(notice, Bases(pages="https://t.example/", lab="http://lab:8888")).alerts[0]
-    assert told.annotations == {
+    linked = absolute(notice, Bases(pages="https://t.example/", lab="http://lab:8888")).alerts[0]
+    assert linked.annotations == {
         "runbook_url": "https://wiki/x",
         "page_url": "https://t.example/group/g?a=b",
         "notebook_url": "http://lab:8888/t?c",

@@ -77,9 +77,9 @@ def test_a_group_whose_state_is_unknown_comes_into_an_alert_by_its_figures_alone
 
 def test_rows_of_an_earlier_version_are_judged_by_the_sum_that_they_have() -> None:
     frame = rows("group_state", group(queues_known=3))
-    told = signals(rule(when="lag_messages > 39"), Looked(NOON_US, {"group_state": frame}))
-    assert told.holds[0].figures["lag_messages"] is None
-    assert told.holds[0].figures["lag_at_least_messages"] == 40
+    found = signals(rule(when="lag_messages > 39"), Looked(NOON_US, {"group_state": frame}))
+    assert found.holds[0].figures["lag_messages"] is None
+    assert found.holds[0].figures["lag_at_least_messages"] == 40
 
 
 def test_the_texts_of_an_alert_say_at_least() -> None:

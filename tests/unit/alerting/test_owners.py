@@ -162,8 +162,8 @@ def test_the_check_of_files_answers_as_json(tmp_path: Path) -> None:
     file.write_text(TELLING.replace("owner =", "who ="))
     done = CliRunner().invoke(app, ["alerts", "check", str(file), "--json"])
     assert done.exit_code == 1
-    told = json.loads(done.stdout)["faults"]
-    assert [(one["file"], one["rule"], one["key"]) for one in told] == [
+    answer = json.loads(done.stdout)["faults"]
+    assert [(one["file"], one["rule"], one["key"]) for one in answer] == [
         (str(file), "owners 1", "who"),
         (str(file), "owners 1", "owner"),
     ]

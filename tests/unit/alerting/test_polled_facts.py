@@ -96,7 +96,7 @@ def in_mail(message: EmailMessage) -> list[str]:
 
 def test_every_channel_shows_it() -> None:
     notice = a_notice(alerts=(watched_alert(),))
-    told = {
+    sent = {
         "alertmanager": alertmanager.pushed(
             notice, alertmanager.AlertmanagerSettings(URL, None, 300)
         ).body.decode(),
@@ -108,7 +108,7 @@ def test_every_channel_shows_it() -> None:
         "apprise": others.title_and_text(notice)[1],
     }
     text, html = in_mail(mail.mail(notice, mail.MailSettings("t@example", ("a@example",))))
-    for name, shown in {**told, "mail": text, "mail page": html}.items():
+    for name, shown in {**sent, "mail": text, "mail page": html}.items():
         assert "watched from outside each 10 s" in shown, name
 
 

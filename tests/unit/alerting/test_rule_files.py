@@ -44,7 +44,7 @@ alerts = [{ alertname = "Behind", group = "orders", summary = "orders is 2 min b
 """
 
 
-def told(*words: str) -> tuple[int, str]:
+def output_of(*words: str) -> tuple[int, str]:
     """The exit code of `tidemark alerts …`, and all that it writes."""
     done = CliRunner().invoke(app, ["alerts", *words])
     assert done.exception is None or isinstance(done.exception, SystemExit)
@@ -59,21 +59,21 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_rules_are_tried_on_rows_that_are_written_down(written: Path) -> None:
-    assert told("check", str(written / "rules.toml")) == (0, "1 rule in 1 file, no faults\n")
-    assert told("test", str(written / "cases.toml")) == (0, "1 test passed, 0 failed\n")
+    assert output_of("check", str(written / "rules.toml")) == (0, "1 rule in 1 file, no faults\n")
+    assert output_of("test", str(written / "cases.toml")) == (0, "1 test passed, 0 failed\n")
 
 
 def test_a_test_that_fails_says_what_there_is_instead(written: Path) -> None:
     file = written / "cases.toml"
     file.write_text(CASES.replace("is 2 min behind", "is 3 min behind"))
-    code, said = told("test", str(file))
+    code, said = output_of("test", str(file))
     assert code == 1
     assert "FAILED cases.toml: a group that falls behind: at 2m: there is no alert" in said
     assert "there is {alertname='Behind'" in said
     assert "severity='warning'" in said
     assert "nobody expects" in said
     file.write_text(CASES.replace('"1m20s"', '"2m10s"'))
-    code, said = told("test", str(file))
+    code, said = output_of("test", str(file))
     assert code == 1
     assert "at 2m10s: nobody expects {alertname='Behind', cluster='c'" in said
 
@@ -81,31 +81,31 @@ def test_a_test_that_fails_says_what_there_is_instead(written: Path) -> None:
 def test_faults_of_rules_are_told_one_a_line_with_exit_code_1(written: Path) -> None:
     file = written / "rules.toml"
     file.write_text(RULES.replace("time_lag_ms > 1m", "time_lag > 1m").replace("30s", "30 s"))
-    code, said = told("check", str(file))
+    code, said = output_of("check", str(file))
     assert code == 1
     lines = said.splitlines()
     assert len(lines) == 2
     assert all(line.startswith(f"tidemark alerts check: {file}: rule Behind: ") for line in lines)
-    assert told("test", str(written / "cases.toml"))[0] == 1
+    assert output_of("test", str(written / "cases.toml"))[0] == 1
 
 
 def test_a_file_of_routes_is_checked_as_one(tmp_path: Path) -> None:
     file = tmp_path / "routing.toml"
     file.write_text('receiver = "mail"\ngroup_wait = "soon"\n')
-    code, said = told("check", str(file))
+    code, said = output_of("check", str(file))
     assert code == 1
     assert "group_wait = 'soon': must be a span of time" in said
-    assert told("check") == (0, "55 rules in 7 files, no faults\n")
+    assert output_of("check") == (0, "55 rules in 7 files, no faults\n")
 
 
 @pytest.mark.parametrize("data", [b"[[rule", b"\xff\xfe", b"[rule]\n" + b"a=" + b"[" * 3000])
 def test_a_file_that_is_no_toml_is_a_fault_like_others(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "rules.toml"
     file.write_bytes(data)
-    code, said = told("check", str(file))
+    code, said = output_of("check", str(file))
     assert code == 1
     assert "it is no TOML" in said
-    assert "cannot be read" in told("check", str(tmp_path / "missing.toml"))[1]
+    assert "cannot be read" in output_of("check", str(tmp_path / "missing.toml"))[1]
 
 
 def checked(**keys: Any) -> CheckedCases:
@@ -187,7 +187,7 @@ def test_a_file_of_tests_that_names_no_rules_could_not_fail_and_is_refused(
 ) -> None:
     cases = (written / "cases.toml").read_text()
     (written / "cases.toml").write_text(cases.replace('rules = ["rules.toml"]', rules))
-    code, output = told("test", str(written / "cases.toml"))
+    code, output = output_of("test", str(written / "cases.toml"))
     assert code == 1
     assert "must be a list of files of rules" in output
 
@@ -197,6 +197,6 @@ def test_rows_of_a_table_that_no_rule_reads_could_not_fail_and_are_told(written:
     rows = cases.replace('"group_state"', '"rebalances"').partition("values")[0]
     expects = 'values = { group = "orders" }\n[[test.expect]]\nat = "1m"\n'
     (written / "cases.toml").write_text(rows + expects)
-    code, output = told("test", str(written / "cases.toml"))
+    code, output = output_of("test", str(written / "cases.toml"))
     assert code == 1
     assert "no rule reads rebalances" in output

@@ -36,7 +36,7 @@ def test_a_rule_says_little_when_it_means_what_is_usual() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "text"),
     [
         ({"name": None}, "rules.toml: rule number 1: name: is missing"),
         ({"name": "Is behind"}, "name = 'Is behind': is letters, digits and _"),
@@ -72,14 +72,14 @@ def test_a_rule_says_little_when_it_means_what_is_usual() -> None:
         ({"signals_max": 0}, "signals_max = 0: must be a whole number, 1 to 10000"),
     ],
 )  # fmt: skip
-def test_a_fault_names_file_rule_key_value_and_what_to_do(keys: dict[str, Any], told: str) -> None:
+def test_a_fault_names_file_rule_key_value_and_what_to_do(keys: dict[str, Any], text: str) -> None:
     found = faults(**keys)
-    assert any(told in fault for fault in found), found
+    assert any(text in fault for fault in found), found
     assert all(fault.startswith("rules.toml: rule ") for fault in found)
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "text"),
     [
         ("select * from read_csv('/etc/passwd')", "reads files"),
         ("select * from consumer_lag", "cannot be asked of rebalances"),
@@ -87,12 +87,12 @@ def test_a_fault_names_file_rule_key_value_and_what_to_do(keys: dict[str, Any], 
         ("select * from rebalances where kind = 'read_csv('", ""),
     ],
 )
-def test_a_query_reads_the_tables_that_its_rule_names(sql: str, told: str) -> None:
+def test_a_query_reads_the_tables_that_its_rule_names(sql: str, text: str) -> None:
     entry = {"name": "Q", "sql": sql, "tables": ["rebalances"], "within": "1m",
              "annotations": {"summary": "x"}}  # fmt: skip
     found = [str(fault) for fault in check({"a": {"rule": [entry]}}).faults]
-    assert bool(found) is bool(told)
-    assert not told or told in found[0]
+    assert bool(found) is bool(text)
+    assert not text or text in found[0]
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,10 @@ def test_all_faults_of_all_files_are_told_at_once_and_two_rules_need_two_names()
             "b.toml": {"rule": [GOOD]},
         }
     )
-    told = [str(fault) for fault in checked.faults]
-    assert any("a.toml: rule Behind: for = 'x'" in one for one in told)
-    assert any("a.toml: rule Behind: severity = 'y'" in one for one in told)
-    assert any("b.toml: rule Behind: name: there is one in a.toml" in one for one in told)
+    faults = [str(fault) for fault in checked.faults]
+    assert any("a.toml: rule Behind: for = 'x'" in one for one in faults)
+    assert any("a.toml: rule Behind: severity = 'y'" in one for one in faults)
+    assert any("b.toml: rule Behind: name: there is one in a.toml" in one for one in faults)
 
 
 def test_a_broken_file_keeps_the_old_rules_and_says_so() -> None:

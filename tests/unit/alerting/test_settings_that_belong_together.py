@@ -65,6 +65,6 @@ def test_a_secret_that_somebody_changed_in_its_file_is_read_again(tmp_path: Path
     file = tmp_path / "receivers.toml"
     file.write_text('allow_private_hosts = ["hooks.internal"]\n' + named)
     with ThreadPoolExecutor(1) as threads:
-        told = TellingFile(file, {}, threads)
-        told.read()
-    assert set(told.files) == {file, secret}
+        settings_file = TellingFile(file, {}, threads)
+        settings_file.read()
+    assert set(settings_file.files) == {file, secret}

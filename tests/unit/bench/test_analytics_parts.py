@@ -35,19 +35,19 @@ def test_a_figure_is_held_on_the_good_side_of_its_bar_and_unknown_without_a_valu
 
 
 def test_figures_come_back_as_they_were_sent_between_processes() -> None:
-    told = [
+    figures = [
         Figure("x", 5.0, "s", at_most(5, "s"), wall_s=1.0, cpu_s=2.0, note="n"),
         Figure("y", None, note="why"),
     ]
-    assert from_json(as_json(told)) == told
+    assert from_json(as_json(figures)) == figures
 
 
 def test_the_table_for_the_page_of_figures_tells_what_is_missed_and_why_nothing_is_known() -> None:
-    told = [
+    figures = [
         ("bench --only a", Figure("job", 31.06, "s", at_most(30, "s"), wall_s=31.06, cpu_s=40.0)),
         ("bench --only b", Figure("page", None, "s", at_most(7, "s"), note="no a|b")),
     ]
-    assert as_markdown(told).splitlines()[2:] == [
+    assert as_markdown(figures).splitlines()[2:] == [
         "| job | 31.1 s | ≤ 30 s | **missed** | 31.1 | 40.0 | `bench --only a` |",
         "| page | not measured: no a\\|b | ≤ 7 s | **unknown** |  |  | `bench --only b` |",
     ]
@@ -152,12 +152,12 @@ def test_the_pipeline_s_own_lines_are_understood() -> None:
 
 
 def test_tasks_of_other_threads_than_the_main_one_are_not_counted() -> None:
-    told = {"name": "ThreadControllerImpl::RunTask", "tdur": 5_000}
+    task = {"name": "ThreadControllerImpl::RunTask", "tdur": 5_000}
     events = [
         {"name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "CrRendererMain"}},
         {"name": "thread_name", "pid": 1, "tid": 3, "args": {"name": "Compositor"}},
-        {**told, "pid": 1, "tid": 2},
-        {**told, "pid": 1, "tid": 3, "tdur": 900_000},
+        {**task, "pid": 1, "tid": 2},
+        {**task, "pid": 1, "tid": 3, "tdur": 900_000},
     ]
     assert main_thread_tasks_ms(events) == [5.0]
 

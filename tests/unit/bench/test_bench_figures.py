@@ -48,12 +48,12 @@ def test_a_bar_is_printed_with_its_sign_and_unit() -> None:
 
 
 def test_a_ratio_is_the_median_of_the_pairs_so_that_a_bad_moment_meets_both() -> None:
-    told = [
+    figures = [
         {"bench": "send_sync", "threads": 64, "side": side, "msgs_per_s": rate}
         for ours, theirs in ((100, 200), (10, 20), (90, 180), (100, 100), (5, 50))
         for side, rate in enumerate((ours, theirs))
     ]
-    ours, theirs = (_by_load(told, side)["send, 64 in flight"] for side in range(2))
+    ours, theirs = (_by_load(figures, side)["send, 64 in flight"] for side in range(2))
     assert _compared(ours, theirs, "msgs_per_s", ".0f") == ["90", "100", "0.50", "0.50-0.50"]
 
 
@@ -87,14 +87,14 @@ def test_a_message_costs_the_broker_whose_turn_it_is() -> None:
 
 
 def test_sends_that_failed_and_messages_that_never_came_are_told() -> None:
-    told = shortcomings(
+    found = shortcomings(
         [
             {"bench": "send_sync", "side": 1, "msgs": 10, "errors": 3},
             {"bench": "consume_backlog", "side": 0, "msgs": 7, "of": 8},
             {"bench": "consume_backlog", "side": 1, "msgs": 9, "of": 8},
         ]
     )
-    assert told == [
+    assert found == [
         "send_sync of side 1: 3 sends failed beside 10",
         "consume_backlog of side 0: 7 of 8 messages came",
     ]

@@ -57,7 +57,7 @@ def test_a_message_is_spent_after_its_retries_or_at_once_when_asked(
 
 
 def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
-    told = ProcessQueueInfo(
+    info = ProcessQueueInfo(
         commit_offset=7,
         cached_msg_min_offset=9,
         cached_msg_max_offset=12,
@@ -68,7 +68,7 @@ def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
         cached_msg_size_in_mib=1,
     )
     queue = MessageQueue("orders", "broker-a", 2)
-    window = window_of("g", "c1", queue, told, orderly=True)
+    window = window_of("g", "c1", queue, info, orderly=True)
     assert (window.topic, window.queue_id, window.client_id) == ("orders", 2, "c1")
     assert (window.first_held, window.last_held, window.held_count) == (7, 12, 5)
     assert (window.held_bytes, window.client_committed) == (1 << 20, 7)
@@ -78,13 +78,13 @@ def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "resting"), [("SPAN", "SPAN"), ("COUNT", "COUNT"), ("SPAN\n", None), ("x" * 999, None)]
+    ("word", "resting"), [("SPAN", "SPAN"), ("COUNT", "COUNT"), ("SPAN\n", None), ("x" * 999, None)]
 )
 def test_why_pulls_rest_is_one_of_three_words_whatever_a_client_says(
-    told: str, resting: str | None
+    word: str, resting: str | None
 ) -> None:
     queue = MessageQueue("orders", "broker-a", 2)
-    window = window_of("g", "c1", queue, ProcessQueueInfo(resting=told), orderly=False)
+    window = window_of("g", "c1", queue, ProcessQueueInfo(resting=word), orderly=False)
     assert window.resting == resting
 
 
@@ -129,15 +129,15 @@ def test_an_empty_window_holds_nothing_rather_than_offset_zero() -> None:
 def test_only_an_orderly_reader_holds_a_lock(properties: dict[str, str], locked: bool) -> None:
     """A Java client says of every queue it reads in its first lock period that it is locked."""
     info = ConsumerRunningInfo(properties=properties)
-    told = ProcessQueueInfo(locked=True)
+    reported = ProcessQueueInfo(locked=True)
     queue = MessageQueue("orders", "broker-a", 0)
-    assert window_of("g", "c1", queue, told, orderly=is_orderly(info)).locked is locked
+    assert window_of("g", "c1", queue, reported, orderly=is_orderly(info)).locked is locked
 
 
 def test_a_queue_of_which_a_java_client_has_committed_nothing_has_no_committed_offset() -> None:
     queue = MessageQueue("orders", "broker-a", 0)
-    told = ProcessQueueInfo(commit_offset=-1)
-    assert window_of("g", "c1", queue, told, orderly=False).client_committed is None
+    info = ProcessQueueInfo(commit_offset=-1)
+    assert window_of("g", "c1", queue, info, orderly=False).client_committed is None
 
 
 def config(tmp_path: Path) -> BrokerConfig:

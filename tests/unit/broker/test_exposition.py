@@ -56,24 +56,27 @@ def test_sizes_fall_into_rocketmqs_buckets() -> None:
     assert traffic.size_counts() == [5, 2, 1, 0, 0, 0, 1]
     series = histogram({}, SIZE_BOUNDS, traffic.size_counts(), traffic.put_total.size_bytes)
     (family,) = text_string_to_metric_families(text(Family("size", "histogram", "S", series)))
-    told = [(sample.labels.get("le"), sample.value) for sample in family.samples]
-    assert told[:2] == [("1024.0", 5), ("4096.0", 7)] or told[:2] == [("1024", 5), ("4096", 7)]
-    assert told[-3:] == [("+Inf", 9), (None, traffic.put_total.size_bytes), (None, 9)]
+    samples = [(sample.labels.get("le"), sample.value) for sample in family.samples]
+    assert samples[:2] == [("1024.0", 5), ("4096.0", 7)] or samples[:2] == [
+        ("1024", 5),
+        ("4096", 7),
+    ]
+    assert samples[-3:] == [("+Inf", 9), (None, traffic.put_total.size_bytes), (None, 9)]
 
 
 def test_no_piece_is_waited_for_longer_than_for_so_many_looks() -> None:
     """What finds no room, and what has no series, is looked at all the same."""
     looks = 0
 
-    def looked_at(told: bool) -> Iterator[Series | None]:
+    def looked_at(has_series: bool) -> Iterator[Series | None]:
         nonlocal looks
         for number in range(10 * TURN_SERIES):
             looks += 1
-            yield Series({"topic": str(number)}, number) if told else None
+            yield Series({"topic": str(number)}, number) if has_series else None
 
     for family in (
-        Family("beyond_the_limit", "gauge", "A", looked_at(told=True)),
-        Family("without_series", "gauge", "B", looked_at(told=False)),
+        Family("beyond_the_limit", "gauge", "A", looked_at(has_series=True)),
+        Family("without_series", "gauge", "B", looked_at(has_series=False)),
     ):
         before = looks
         for _ in written([family], series_max=5, left_out=LeftOut()):

@@ -203,8 +203,8 @@ async def test_an_offset_is_stored_and_given_back_and_none_beyond_the_end(tmp_pa
         place = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         assert (await ask(offsets, code, End(), commitOffset=1, **place)).remark is None
-        told = await ask(offsets, RequestCode.QUERY_CONSUMER_OFFSET, End(), **place)
-        assert told.fields["offset"] == "1"
+        answer = await ask(offsets, RequestCode.QUERY_CONSUMER_OFFSET, End(), **place)
+        assert answer.fields["offset"] == "1"
         beyond = RemotingCommand.request(code, {k: str(v) for k, v in place.items()})
         beyond.fields["commitOffset"] = "9"
         beyond.mark_oneway()

@@ -108,18 +108,18 @@ def test_a_connection_keeps_no_more_groups_however_many_heartbeats_tell_them() -
 
 
 def test_a_connection_keeps_so_much_of_what_it_subscribes_to() -> None:
-    client, told = channel(), tagged(codes=SUBSCRIPTION_TAGS_MAX)
-    fits = CLIENT_SUBSCRIPTION_BYTES_MAX // told.weight_bytes
+    client, sent = channel(), tagged(codes=SUBSCRIPTION_TAGS_MAX)
+    fits = CLIENT_SUBSCRIPTION_BYTES_MAX // sent.weight_bytes
     for number in range(fits):
-        keep(client, beat([consumer(f"g{number}", told)]), is_full=True)
+        keep(client, beat([consumer(f"g{number}", sent)]), is_full=True)
     before = dict(client.kept_bytes)
     with pytest.raises(RequestRefused, match="bytes of memory"):
-        keep(client, beat([consumer("x", told)]), is_full=True)
+        keep(client, beat([consumer("x", sent)]), is_full=True)
     assert client.kept_bytes == before, "what is refused is not kept"
     keep(client, beat([consumer("g0")]), is_full=False)
     assert client.kept_bytes == before, "subscriptions that are left out stay"
     keep(client, beat([consumer("g0")]), is_full=True)
-    keep(client, beat([consumer("x", told)]), is_full=True)
+    keep(client, beat([consumer("x", sent)]), is_full=True)
 
 
 def enter(
@@ -131,30 +131,30 @@ def enter(
 
 
 def test_all_groups_together_keep_so_much() -> None:
-    told = tagged(codes=100)
-    groups = ConsumerGroups(subscription_bytes_max=3 * told.weight_bytes)
+    sent = tagged(codes=100)
+    groups = ConsumerGroups(subscription_bytes_max=3 * sent.weight_bytes)
     ends = [channel(f"c{number}") for number in range(4)]
     for number in range(2):
-        enter(groups, consumer(f"g{number}", told), ends[number])
+        enter(groups, consumer(f"g{number}", sent), ends[number])
     with pytest.raises(RequestRefused, match="all groups"):
-        enter(groups, consumer("g2", told, tagged()), ends[2])
+        enter(groups, consumer("g2", sent, tagged()), ends[2])
     assert groups.of("g2") is None, "a group that is refused is not there"
-    enter(groups, consumer("g0", told), ends[3], now_ms=1)
+    enter(groups, consumer("g0", sent), ends[3], now_ms=1)
     groups.unregister("g1", "c1")
-    enter(groups, consumer("g2", told), ends[2], now_ms=1)
+    enter(groups, consumer("g2", sent), ends[2], now_ms=1)
 
 
 def test_what_each_member_of_one_group_told_counts_as_well() -> None:
-    told = topics(100)
+    sent = topics(100)
     groups = ConsumerGroups(subscription_bytes_max=180_000)
     taken = 20
     for number in range(taken):
-        enter(groups, consumer("g", *told), channel(f"c{number}"))
+        enter(groups, consumer("g", *sent), channel(f"c{number}"))
     with pytest.raises(RequestRefused, match="all groups"):
-        enter(groups, consumer("g", *told), channel("one more"))
+        enter(groups, consumer("g", *sent), channel("one more"))
     assert groups.member_count == taken
     assert groups.subscription_bytes <= 180_000
-    enter(groups, consumer("g", *told), channel("c0"), now_ms=1)
+    enter(groups, consumer("g", *sent), channel("c0"), now_ms=1)
 
 
 def test_so_many_members_are_known() -> None:
@@ -176,9 +176,9 @@ def test_so_many_members_are_known() -> None:
 
 
 def test_no_account_takes_what_others_need() -> None:
-    told = tagged(codes=100)
+    sent = tagged(codes=100)
     groups = ConsumerGroups(
-        account_members_max=3, account_subscription_bytes_max=3 * told.weight_bytes
+        account_members_max=3, account_subscription_bytes_max=3 * sent.weight_bytes
     )
     producers = ProducerGroups(account_members_max=3)
     for number in range(3):
@@ -187,13 +187,13 @@ def test_no_account_takes_what_others_need() -> None:
     for refused in (
         lambda: enter(groups, consumer("g"), channel("c3", "greedy")),
         lambda: producers.check_room(["p"], "c3", "greedy"),
-        lambda: groups.check_room([consumer("g", *[told] * 4)], "c0", "greedy"),
+        lambda: groups.check_room([consumer("g", *[sent] * 4)], "c0", "greedy"),
     ):
         with pytest.raises(RequestRefused, match="greedy has"):
             refused()
-    enter(groups, consumer("g", told), channel("c4", "other"))
+    enter(groups, consumer("g", sent), channel("c4", "other"))
     producers.check_room(["p"], "c4", "other")
-    groups.check_room([consumer("g", *[told] * 4)], "c5", None)
+    groups.check_room([consumer("g", *[sent] * 4)], "c5", None)
 
 
 def test_groups_named_by_one_account_leave_names_for_others() -> None:
@@ -222,14 +222,14 @@ def test_what_is_counted_is_what_is_kept(
 ) -> None:
     groups, producers = ConsumerGroups(), ProducerGroups()
     ends = [channel(f"c{number}", "ab"[number % 2]) for number in range(4)]
-    for now_ms, (what, number, name, told) in enumerate(steps):
+    for now_ms, (what, number, name, sent) in enumerate(steps):
         end = ends[number]
         if what in ("full", "short"):
             data = consumer(
                 name,
                 *(
                     SubscriptionData(topic, "x" * size, sub_version=now_ms, code_set=[1] * size)
-                    for topic, size in told
+                    for topic, size in sent
                 ),
             )
             groups.register(data, end, keep_subscription=what == "short", now_ms=now_ms)

@@ -45,7 +45,7 @@ def stored(*queue_offsets: int) -> Transactions:
 
 
 @pytest.mark.parametrize(
-    ("what", "told", "expected"),
+    ("what", "verdicts", "expected"),
     [
         ("older than the time-out", {}, Verdict.CHECK),
         ("younger than the time-out", {"born_timestamp_ms": NOW_MS - 6000}, Verdict.WAIT),
@@ -60,13 +60,15 @@ def stored(*queue_offsets: int) -> Transactions:
         ("older than retention", {"born_timestamp_ms": NOW_MS - 72 * 3_600_001}, Verdict.DISCARD),
     ],
 )
-def test_the_verdict_on_a_half_message(what: str, told: dict[str, int], expected: Verdict) -> None:
-    decided = verdict(half(3, **told), now_ms=NOW_MS, round_began_ms=NOW_MS, rules=RULES)
+def test_the_verdict_on_a_half_message(
+    what: str, verdicts: dict[str, int], expected: Verdict
+) -> None:
+    decided = verdict(half(3, **verdicts), now_ms=NOW_MS, round_began_ms=NOW_MS, rules=RULES)
     assert decided is expected, what
 
 
 @pytest.mark.parametrize(
-    ("what", "told", "expected"),
+    ("what", "verdicts", "expected"),
     [
         ("immune for longer", {"immunity_s": 60}, Verdict.RENEW),
         ("just stored", {"immunity_s": 60, "store_timestamp_ms": NOW_MS}, Verdict.WAIT),
@@ -76,10 +78,10 @@ def test_the_verdict_on_a_half_message(what: str, told: dict[str, int], expected
     ],
 )
 def test_the_verdict_while_those_with_time_are_put_again(
-    what: str, told: dict[str, int], expected: Verdict
+    what: str, verdicts: dict[str, int], expected: Verdict
 ) -> None:
     rules = replace(RULES, renews=True)
-    decided = verdict(half(3, **told), now_ms=NOW_MS, round_began_ms=NOW_MS, rules=rules)
+    decided = verdict(half(3, **verdicts), now_ms=NOW_MS, round_began_ms=NOW_MS, rules=rules)
     assert decided is expected, what
 
 

@@ -158,11 +158,11 @@ async def test_an_answer_that_fails_leaves_no_other_waiter_behind() -> None:
         raise OSError("gone")
 
     setting, errors = Setting(), list[dict[str, Any]]()
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, told: errors.append(told))
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, error: errors.append(error))
     waiter = setting.safety.when_safe(END)
     assert waiter is not None
     waiter.when_settled(fails)
     setting.wait()
     setting.begin_term(1)
     assert setting.heard == [PutStatus.UNKNOWN]
-    assert [str(told["exception"]) for told in errors] == ["gone"]
+    assert [str(error["exception"]) for error in errors] == ["gone"]

@@ -118,10 +118,10 @@ def test_every_value_told_reads_back_as_the_same_configuration(tmp_path: Path) -
 
 
 def test_secrets_are_not_told() -> None:
-    told = redacted(
+    shown = redacted(
         {"tls.server.keyPassword": "x", "aclSecretKey": "y", "brokerName": "b", "e": ""}
     )
-    assert told == {
+    assert shown == {
         "tls.server.keyPassword": REDACTED,
         "aclSecretKey": REDACTED,
         "brokerName": "b",

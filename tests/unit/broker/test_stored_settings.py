@@ -48,9 +48,9 @@ class Kept:
     async def start(self) -> tuple[tuple[int, int], str]:
         """What a start serves, and the kind of what it tells."""
         found = self.read()
-        told = found.origin.found
-        await self.file.settle(told)
-        return served(found), "" if told is None else told.kind
+        origin = found.origin.found
+        await self.file.settle(origin)
+        return served(found), "" if origin is None else origin.kind
 
     def lines(self) -> list[str]:
         return [one.detail or "" for one in self.listener.facts if isinstance(one, LifecycleEvent)]

@@ -54,11 +54,11 @@ async def test_a_missing_file_falls_back_to_the_version_before_and_that_is_told(
     await shelf.file.write(SECOND)
     shelf.path.unlink()
     assert shelf.read() == [FIRST]
-    (told,) = shelf.listener.facts
-    assert isinstance(told, LifecycleEvent)
-    assert told.kind == "DAMAGED_FILE"
+    (reported,) = shelf.listener.facts
+    assert isinstance(reported, LifecycleEvent)
+    assert reported.kind == "DAMAGED_FILE"
     said = f"{shelf.path} is missing; read {shelf.path}.bak instead"
-    assert told.detail == said
+    assert reported.detail == said
     assert said in caplog.text
 
 
@@ -88,9 +88,9 @@ async def test_a_damaged_file_falls_back_and_is_told_and_kept(
     await shelf.file.write(SECOND)
     shelf.path.write_bytes(damage)
     assert shelf.read() == [FIRST]
-    (told,) = shelf.listener.facts
-    assert isinstance(told, LifecycleEvent)
-    assert told.kind == "DAMAGED_FILE"
+    (reported,) = shelf.listener.facts
+    assert isinstance(reported, LifecycleEvent)
+    assert reported.kind == "DAMAGED_FILE"
     assert shelf.path.with_suffix(".json.damaged").read_bytes() == damage
 
 
@@ -148,8 +148,8 @@ async def test_a_file_that_was_changed_is_taken_and_that_is_told(tmp_path: Path)
     await shelf.file.write(FIRST)
     shelf.path.write_bytes(shelf.path.read_bytes().replace(b'"0":1', b'"0":3'))
     assert shelf.read() == [THIRD]
-    (told,) = shelf.listener.lifecycle("CHANGED_FILE")
-    assert f"{shelf.path} is not as it was written" in str(told.detail)
+    (reported,) = shelf.listener.lifecycle("CHANGED_FILE")
+    assert f"{shelf.path} is not as it was written" in str(reported.detail)
 
 
 async def test_a_file_of_another_broker_has_no_checksum_and_is_not_told(tmp_path: Path) -> None:
@@ -169,8 +169,8 @@ async def test_a_file_swapped_with_the_version_before_is_noticed(tmp_path: Path)
     shelf.path.write_bytes(before)
     backup.write_bytes(content)
     assert shelf.read() == [SECOND], "the newer one counts"
-    (told,) = shelf.listener.lifecycle("DAMAGED_FILE")
-    assert f"{shelf.path} is older than {backup}" in str(told.detail)
+    (reported,) = shelf.listener.lifecycle("DAMAGED_FILE")
+    assert f"{shelf.path} is older than {backup}" in str(reported.detail)
 
 
 async def test_a_file_of_another_store_is_refused_and_the_version_before_is_read(
@@ -184,8 +184,8 @@ async def test_a_file_of_another_store_is_refused_and_the_version_before_is_read
     found: list[Mapping[str, object]] = []
     own.load(shelf.listener, found.append)
     assert found == [FIRST]
-    (told,) = shelf.listener.lifecycle("DAMAGED_FILE")
-    assert f"{path} is of another store, {'b' * 16}" in str(told.detail)
+    (reported,) = shelf.listener.lifecycle("DAMAGED_FILE")
+    assert f"{path} is of another store, {'b' * 16}" in str(reported.detail)
 
 
 async def test_a_stores_id_is_that_of_most_of_its_tables(tmp_path: Path) -> None:

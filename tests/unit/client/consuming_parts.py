@@ -28,7 +28,7 @@ class Broker:
     """A broker's memory of one group; what it is told is kept in order."""
 
     offsets: dict[MessageQueue, int] = field(default_factory=dict)
-    told: list[tuple[str, object]] = field(default_factory=list)
+    calls: list[tuple[str, object]] = field(default_factory=list)
     unreachable: bool = False
     refused_locks: set[MessageQueue] = field(default_factory=set)
 
@@ -43,18 +43,18 @@ class Broker:
     async def commit(self, queue: MessageQueue, offset: int, trigger: CommitTrigger) -> bool:
         self._answer()
         self.offsets[queue] = offset
-        self.told.append((f"commit {trigger.value}", (queue, offset)))
+        self.calls.append((f"commit {trigger.value}", (queue, offset)))
         return True
 
     async def lock(self, broker_name: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
         self._answer()
         granted = [queue for queue in queues if queue not in self.refused_locks]
-        self.told.append(("lock", tuple(granted)))
+        self.calls.append(("lock", tuple(granted)))
         return granted
 
     async def unlock(self, broker_name: str, queues: Sequence[MessageQueue]) -> None:
         self._answer()
-        self.told.append(("unlock", tuple(queues)))
+        self.calls.append(("unlock", tuple(queues)))
 
 
 def group_state(

@@ -43,7 +43,7 @@ class Beginning:
         self.state = group_state(self.broker, lambda _m, _c: None, config)
         self.round = 1
         self.asked_for = self.ended = 1
-        self.told = asyncio.Event()
+        self.may_answer = asyncio.Event()
         self.begun: list[tuple[MessageQueue, int, float]] = []
         self.runtime = runtime
         self.first_pulls = FirstPulls(self.state, runtime.clock, self, self._begin)
@@ -51,7 +51,7 @@ class Beginning:
 
     async def settled(self, taken_up_in: int) -> None:
         while self.ended <= taken_up_in < self.asked_for:
-            await self.told.wait()
+            await self.may_answer.wait()
 
     def _begin(self, queue: MessageQueue, window: ProcessQueue, offset: int) -> None:
         self.begun.append((queue, offset, round(asyncio.get_running_loop().time(), 2)))
@@ -106,7 +106,7 @@ async def test_a_queue_waits_for_the_round_that_was_asked_for_since_and_may_be_g
     assert not member.begun
     given_away.dropped = True
     member.ended = 2
-    member.told.set()
+    member.may_answer.set()
     await asyncio.sleep(0.1)
     assert member.begun == [(Q1, 0, 0.9)], "though another round was asked for again"
     member.task.cancel()

@@ -28,7 +28,7 @@ def data(*topics: str, client_id: str = "c1", version: int = 1) -> HeartbeatData
     )
 
 
-def told(form: bytes) -> tuple[list[str], bool, int]:
+def parts_of(form: bytes) -> tuple[list[str], bool, int]:
     decoded = HeartbeatData.decode(form)
     (consumer,) = decoded.consumer_data_set
     topics = [subscription.topic for subscription in consumer.subscription_data_set]
@@ -38,9 +38,9 @@ def told(form: bytes) -> tuple[list[str], bool, int]:
 def test_both_forms_carry_the_fingerprint_and_one_the_subscriptions() -> None:
     beat = second_version(data("orders", "payments"))
     assert beat.fingerprint != 0
-    assert told(beat.full) == (["orders", "payments"], False, beat.fingerprint)
-    assert told(beat.short) == ([], True, beat.fingerprint)
-    assert told(first_version(data("orders")).full) == (["orders"], False, 0)
+    assert parts_of(beat.full) == (["orders", "payments"], False, beat.fingerprint)
+    assert parts_of(beat.short) == ([], True, beat.fingerprint)
+    assert parts_of(first_version(data("orders")).full) == (["orders"], False, 0)
 
 
 def test_members_that_subscribe_alike_have_one_fingerprint() -> None:
@@ -72,7 +72,7 @@ class RealBroker:
         self.topics: list[str] | None = None
 
     def take(self, form: bytes) -> HeartbeatResponseHeader:
-        topics, without_sub, fingerprint = told(form)
+        topics, without_sub, fingerprint = parts_of(form)
         changed = self.fingerprint is not None and self.fingerprint != fingerprint
         self.fingerprint = fingerprint
         if not without_sub:

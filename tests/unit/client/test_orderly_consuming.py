@@ -213,7 +213,7 @@ async def test_an_old_lock_is_renewed_before_the_next_batch(world: World, runtim
     consumer = Consumer(runtime, listener)
     window = consumer.pull([0, 1])
     await world.until("both consumed", lambda: window.count == 0, within_s=120)
-    assert consumer.broker.told.count(("lock", (Q0,))) == 1
+    assert consumer.broker.calls.count(("lock", (Q0,))) == 1
     await consumer.tasks.close()
 
 
@@ -262,7 +262,7 @@ async def test_locks_of_all_queues_are_renewed_with_one_request_and_let_go_at_th
     assert (first.locked, second.locked) == (True, False)
     assert first.last_lock_ms == runtime.clock.steady_ms()
     await consumer.locks.unlock_all()
-    assert consumer.broker.told[-1] == ("unlock", (Q0, Q1))
+    assert consumer.broker.calls[-1] == ("unlock", (Q0, Q1))
     assert not first.locked
     await consumer.tasks.close()
 

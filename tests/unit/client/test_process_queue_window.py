@@ -60,13 +60,13 @@ def waiting_span(window: ProcessQueue) -> int:
 def test_the_window_does_what_rocketmqs_window_does(trace: dict[str, Any]) -> None:
     window = ProcessQueue(NOW)
     for number, step in enumerate(trace["steps"]):
-        told = play(window, step) | {
+        window_info = play(window, step) | {
             "msgCount": window.count,
             "msgSize": window.held_bytes,
             "maxSpan": waiting_span(window),
         }
-        expected = {key: step[key] for key in told}
-        assert told == expected, f"step {number}: {step}"
+        expected = {key: step[key] for key in window_info}
+        assert window_info == expected, f"step {number}: {step}"
 
 
 def test_a_message_delivered_twice_counts_once() -> None:

@@ -35,7 +35,7 @@ class Asking:
         question = PullQuestion(queue, Subscription(subscription("T", "*"), None), 0, None)
         self.broker.begin_pull(question, self.outcomes.append)
 
-    async def all_told(
+    async def all_outcomes(
         self, cluster: ScriptedCluster, count: int
     ) -> list[PullResult | TidemarkError]:
         await cluster.world.until("all told", lambda: len(self.outcomes) == count, within_s=40)
@@ -52,7 +52,7 @@ async def test_queues_of_a_broker_no_route_leads_to_share_one_look_for_it(
         asking.pull(queue_id)
     await asyncio.sleep(0)
     assert len(asyncio.all_tasks()) <= before + 2, "one asks, one connects"
-    outcomes = await asking.all_told(cluster, 200)
+    outcomes = await asking.all_outcomes(cluster, 200)
     assert cluster.route_requests == 1
     assert {type(one) for one in outcomes} == {RequestRefused}, "the broker has no such code"
 
@@ -63,7 +63,7 @@ async def test_a_broker_that_no_name_server_knows_is_named(
 ) -> None:
     asking = Asking(runtime)
     asking.pull(0, "broker-z")
-    [outcome] = await asking.all_told(cluster, 1)
+    [outcome] = await asking.all_outcomes(cluster, 1)
     assert isinstance(outcome, ConnectFailed)
     assert "no route leads to broker broker-z" in str(outcome)
 
@@ -74,7 +74,7 @@ async def test_name_servers_that_do_not_answer_are_the_pulls_error(
 ) -> None:
     asking = Asking(runtime, f"{NAMESRV}:1")
     asking.pull(0)
-    [outcome] = await asking.all_told(cluster, 1)
+    [outcome] = await asking.all_outcomes(cluster, 1)
     assert isinstance(outcome, Unreachable)
     assert "refused" in str(outcome)
 
@@ -88,5 +88,5 @@ async def test_a_broker_that_is_down_is_the_pulls_error(
     cluster.world.node(cluster.brokers["broker-a"].host).crash(power_cut=False)
     for queue_id in range(3):
         asking.pull(queue_id)
-    outcomes = await asking.all_told(cluster, 3)
+    outcomes = await asking.all_outcomes(cluster, 3)
     assert {type(one) for one in outcomes} == {ConnectFailed}

@@ -112,7 +112,7 @@ async def test_queues_go_to_a_joining_member_after_their_offsets_were_reported(
 
     assert sorted(member.state.windows) == [Q0, Q1]
     assert given_away.dropped
-    assert ("commit HAND_OVER", (Q3, 120)) in member.broker.told
+    assert ("commit HAND_OVER", (Q3, 120)) in member.broker.calls
     assert member.state.offsets.in_memory(Q3) is None
     assert member.announced[-1] == ("T", 2)
 
@@ -215,12 +215,12 @@ async def test_an_ordered_queue_is_kept_until_its_batch_ends_or_its_lock_is_old(
     await member.rebalancer.rebalance()
     assert len(member.state.windows) == 4, "a batch is at work: nothing is unlocked"
     assert all(window.dropped for window in member.state.windows.values())
-    assert not [told for told in member.broker.told if told[0] == "unlock"]
+    assert not [call for call in member.broker.calls if call[0] == "unlock"]
 
     await asyncio.sleep(21)
     await member.rebalancer.rebalance()
     assert not member.state.windows
-    assert len([told for told in member.broker.told if told[0] == "unlock"]) == 4
+    assert len([call for call in member.broker.calls if call[0] == "unlock"]) == 4
 
 
 @run_by(in_virtual_time)

@@ -213,8 +213,8 @@ async def test_a_send_in_the_background_goes_where_its_selector_says(
     producer.send_async(Message("T", b"x"), ends.append, selector=select_by_index, argument=2)
     producer.send_async(Message("T", b"x"), ends.append, selector=by_no_queue)
     await cluster.world.until("all ended", lambda: len(ends) == 6, within_s=2)
-    (told,) = [end for end in ends if isinstance(end, TidemarkError)]
-    assert "IndexError" in str(told)
+    (error,) = [end for end in ends if isinstance(end, TidemarkError)]
+    assert "IndexError" in str(error)
     received = cluster.brokers["broker-a"].received
     assert sorted(request.fields["e"] for request in received) == ["0", "1", "2", "2", "3"]
     await producer.stop()

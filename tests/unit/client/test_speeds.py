@@ -16,20 +16,25 @@ def test_a_minute_of_steady_work_is_told_as_rates_and_mean_times() -> None:
         speeds.pulled("T", count=20, took_ms=4, now_ms=now_ms)
         speeds.consumed("T", succeeded=10, failed=0, took_ms=3, now_ms=now_ms)
         speeds.consumed("T", succeeded=8, failed=2, took_ms=5, now_ms=now_ms)
-    told = speeds.table(["T"], now_ms=BEGIN_MS + 120_000 - 1)["T"]
-    assert (told.pull_rt, told.consume_rt) == (4, 4)
-    rates = (told.pull_tps, told.consume_ok_tps, told.consume_failed_tps)
+    speed = speeds.table(["T"], now_ms=BEGIN_MS + 120_000 - 1)["T"]
+    assert (speed.pull_rt, speed.consume_rt) == (4, 4)
+    rates = (speed.pull_tps, speed.consume_ok_tps, speed.consume_failed_tps)
     assert [round(rate or 0) for rate in rates] == [20, 18, 2]
-    assert told.consume_failed_msgs == 240
+    assert speed.consume_failed_msgs == 240
 
 
 def test_what_is_older_than_a_minute_counts_no_more_and_a_failure_for_an_hour() -> None:
     speeds = Speeds()
     speeds.pulled("T", count=1, took_ms=9, now_ms=BEGIN_MS)
     speeds.consumed("T", succeeded=0, failed=1, took_ms=9, now_ms=BEGIN_MS)
-    told = speeds.table(["T"], now_ms=BEGIN_MS + 70_000)["T"]
-    assert (told.pull_rt, told.pull_tps, told.consume_rt, told.consume_failed_tps) == (0, 0, 0, 0)
-    assert told.consume_failed_msgs == 1
+    speed = speeds.table(["T"], now_ms=BEGIN_MS + 70_000)["T"]
+    assert (speed.pull_rt, speed.pull_tps, speed.consume_rt, speed.consume_failed_tps) == (
+        0,
+        0,
+        0,
+        0,
+    )
+    assert speed.consume_failed_msgs == 1
     for later_ms, failures in ((59 * 60_000, 1), (61 * 60_000, 0)):
         assert speeds.table(["T"], now_ms=BEGIN_MS + later_ms)["T"].consume_failed_msgs == failures
 
@@ -53,8 +58,8 @@ def test_percentiles_are_of_the_calls_of_a_minute_and_at_most_a_quarter_too_high
         speeds.consumed("T", succeeded=1, failed=0, took_ms=3, now_ms=BEGIN_MS)
     for _ in range(10):
         speeds.consumed("T", succeeded=1, failed=0, took_ms=1000, now_ms=BEGIN_MS)
-    told = speeds.table(["T"], now_ms=BEGIN_MS + 1)["T"]
-    assert (told.calls, told.consume_p50, told.consume_p99) == (1000, 3, 3)
+    speed = speeds.table(["T"], now_ms=BEGIN_MS + 1)["T"]
+    assert (speed.calls, speed.consume_p50, speed.consume_p99) == (1000, 3, 3)
     speeds.consumed("T", succeeded=1, failed=0, took_ms=1000, now_ms=BEGIN_MS)
     assert 1000 <= (speeds.table(["T"], now_ms=BEGIN_MS + 1)["T"].consume_p99 or 0) < 1250
     later = speeds.table(["T"], now_ms=BEGIN_MS + 70_000)["T"]
@@ -65,11 +70,11 @@ def test_percentiles_are_of_the_calls_of_a_minute_and_at_most_a_quarter_too_high
 def test_a_single_call_is_its_own_percentile_to_within_a_quarter(took_ms: int) -> None:
     speeds = Speeds()
     speeds.consumed("T", succeeded=1, failed=0, took_ms=took_ms, now_ms=BEGIN_MS)
-    told = speeds.table(["T"], now_ms=BEGIN_MS)["T"].consume_p99
+    speed = speeds.table(["T"], now_ms=BEGIN_MS)["T"].consume_p99
     longest = 1 << (LENGTHS_MAX // 4 + 2)
-    assert told is not None
+    assert speed is not None
     if took_ms < longest:
-        assert took_ms <= told <= took_ms * 1.25
+        assert took_ms <= speed <= took_ms * 1.25
 
 
 def test_rests_of_pulls_are_told_by_their_reason_for_a_minute() -> None:
@@ -77,6 +82,6 @@ def test_rests_of_pulls_are_told_by_their_reason_for_a_minute() -> None:
     for _ in range(3):
         speeds.rested("T", FlowControl.COUNT, rest_ms=50, now_ms=BEGIN_MS)
     speeds.rested("T", FlowControl.SPAN, rest_ms=50, now_ms=BEGIN_MS)
-    told = speeds.table(["T"], now_ms=BEGIN_MS)["T"]
-    assert (told.flow_count_ms, told.flow_bytes_ms, told.flow_span_ms) == (150, 0, 50)
+    speed = speeds.table(["T"], now_ms=BEGIN_MS)["T"]
+    assert (speed.flow_count_ms, speed.flow_bytes_ms, speed.flow_span_ms) == (150, 0, 50)
     assert speeds.table(["T"], now_ms=BEGIN_MS + 70_000)["T"].flow_count_ms == 0

@@ -80,7 +80,7 @@ class Asked:
         assert answer is not None
         return answer
 
-    def tell(self, code: RequestCode, **fields: str) -> None:
+    def notify(self, code: RequestCode, **fields: str) -> None:
         peer: Any = _Peer()
         assert self._handlers[code](peer, RemotingCommand.request(code, fields)) is None
 
@@ -197,7 +197,7 @@ async def test_a_reset_drops_the_queue_and_begins_again_at_the_ordered_offset(
     await world.until("taken up anew", lambda: (Q0, 10) in asked.taken_up, within_s=5)
     assert old.dropped
     assert old.count == 0
-    assert ("commit HAND_OVER", (Q0, 10)) in asked.broker.told
+    assert ("commit HAND_OVER", (Q0, 10)) in asked.broker.calls
     rounds.cancel()
 
 
@@ -207,10 +207,10 @@ async def test_a_change_of_members_wakes_the_rebalance_of_that_group_only(
 ) -> None:
     asked = Asked(runtime, lambda _m, _c: SUCCESS)
     rounds = asyncio.get_running_loop().create_task(asked.rebalancer.run())
-    asked.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="other")
+    asked.notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="other")
     await asyncio.sleep(1)
     assert not asked.taken_up
-    asked.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g")
+    asked.notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="g")
     await world.until("a round", lambda: bool(asked.taken_up), within_s=1)
     rounds.cancel()
 
@@ -242,7 +242,7 @@ async def test_a_message_given_by_hand_is_answered_with_rocketmqs_word(
     answer = await asked.ask(
         RequestCode.CONSUME_MESSAGE_DIRECTLY, record, consumerGroup="g", brokerName="broker-a"
     )
-    told = json.loads(bytes(answer.body))
+    answer_body = json.loads(bytes(answer.body))
     assert got == [b"xxxxx"]
-    assert (told["consumeResult"], told["spentTimeMills"]) == (word, 250)
+    assert (answer_body["consumeResult"], answer_body["spentTimeMills"]) == (word, 250)
     assert asked.state.offsets.clone() == {}

@@ -165,8 +165,8 @@ async def test_a_persist_is_told_and_one_without_news_is_left_out(bench: Bench) 
     await bench.after(1000)
     await bench.levels.persist("TIMER")
     await bench.levels.persist("TIMER")
-    (told,) = [fact for fact in bench.listener.facts if isinstance(fact, FlushDone)]
-    assert (told.component, told.action, told.cause) == ("DELAY", "PERSIST", "TIMER")
+    (reported,) = [fact for fact in bench.listener.facts if isinstance(fact, FlushDone)]
+    assert (reported.component, reported.action, reported.cause) == ("DELAY", "PERSIST", "TIMER")
 
 
 @run_by(on_a_bench, "tmp_path")
@@ -234,8 +234,8 @@ async def test_a_message_for_no_possible_place_is_buried_and_told_and_holds_nobo
     (letter,) = bench.delivered("%DLQ%SCHEDULE_CONSUMER")
     assert (letter.body, letter.uniq_key) == (b"lost", "U9")
     assert bench.dead_letter_groups == ["SCHEDULE_CONSUMER"]
-    (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
-    assert "message 0 of delay level 1" in str(told.detail)
+    (reported,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
+    assert "message 0 of delay level 1" in str(reported.detail)
     assert await bench.after(1000) == 0, "once"
 
 
@@ -270,9 +270,9 @@ async def test_a_damaged_record_is_stepped_over_and_its_readable_part_buried(
     assert await bench.after(4000) == 1
     bodies = [message.body for message in bench.delivered()]
     assert bodies == [b"before", b"behind", b"other level"]
-    (told,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
-    assert "message 1 of delay level 1" in str(told.detail)
-    assert ("nothing of it can be read" in str(told.detail)) != readable
+    (reported,) = bench.listener.lifecycle("UNDELIVERABLE_MESSAGE")
+    assert "message 1 of delay level 1" in str(reported.detail)
+    assert ("nothing of it can be read" in str(reported.detail)) != readable
     if readable:
         assert bench.dead_letter_groups in (["g"], ["SCHEDULE_CONSUMER"])
         (letter,) = bench.delivered(f"%DLQ%{bench.dead_letter_groups[0]}")
@@ -373,8 +373,8 @@ async def test_a_cursor_beyond_its_queue_is_taken_back_to_its_end_and_told(
     cursors.write_text('{"offsetTable":{"1":5,"2":0}}')
     bench.levels.load()
     assert bench.levels.cursors() == {1: 1, 2: 0}
-    (told,) = bench.listener.lifecycle("OFFSETS_TAKEN_BACK")
-    assert "at 1 instead of 5" in str(told.detail)
+    (reported,) = bench.listener.lifecycle("OFFSETS_TAKEN_BACK")
+    assert "at 1 instead of 5" in str(reported.detail)
     await bench.put(b"second", level=1)
     assert await bench.after(LEVELS_MS[0]) == 1, "what gets offset 1 now is delivered"
 
@@ -402,9 +402,9 @@ async def test_cursors_stay_behind_while_the_disk_cannot_sync(
     for _ in range(2):
         await bench.levels.persist("TIMER")
     assert not (tmp_path / "config" / "delayOffset.json").exists()
-    (told,) = bench.listener.lifecycle("OFFSETS_HELD_BACK")
+    (reported,) = bench.listener.lifecycle("OFFSETS_HELD_BACK")
     put_end, synced_to = bench.store.physical_max, bench.store.physical_flushed
-    assert told.detail == (
+    assert reported.detail == (
         f"delayOffset.json stays behind: messages were delivered up to commit log offset {put_end},"
         f" which is on stable storage up to {synced_to}"
     )

@@ -46,10 +46,12 @@ def test_the_shifts_mean_the_same_in_the_next_life() -> None:
         assert next_life.stored_ms(place, stamp_ms) == times.stored_ms(place, stamp_ms) - 5000
 
 
-@pytest.mark.parametrize("told", [[[90, 5]], [[-5, 1], [-7, 2]], [[9, 1], [3, 2], [400, 3]], []])
-def test_shifts_of_another_log_or_none_are_taken_as_they_fit(told: list[list[int]]) -> None:
+@pytest.mark.parametrize(
+    "stored_times", [[[90, 5]], [[-5, 1], [-7, 2]], [[9, 1], [3, 2], [400, 3]], []]
+)
+def test_shifts_of_another_log_or_none_are_taken_as_they_fit(stored_times: list[list[int]]) -> None:
     times = StoreTimes(log_end=30, offset_ms=START_MS, steady_ms=0)
-    times.take_shifts(told, log_end=30)
+    times.take_shifts(stored_times, log_end=30)
     places = [place for place, _ in times.shifts()]
     assert places == sorted(places)
     assert max(places) <= 30
@@ -79,8 +81,8 @@ def test_no_record_is_said_to_be_stored_earlier_than_it_was(seed: int) -> None:
         assert len(times.shifts()) <= CLOCK_STEPS_KEPT_MAX
     times.note_end(end, steady_ms + MARK_EVERY_MS)
     assert stored
-    for place, told_ms, true_ms in stored:
-        assert times.stored_ms(place, told_ms) >= true_ms
+    for place, stored_ms, true_ms in stored:
+        assert times.stored_ms(place, stored_ms) >= true_ms
 
 
 def test_marks_are_bounded_and_the_later_of_two_stands_for_both() -> None:

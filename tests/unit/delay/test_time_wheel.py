@@ -389,15 +389,15 @@ async def test_what_is_due_and_not_delivered_is_a_fact_until_it_is(tmp_path: Pat
         bench.put(b"a", NOW + 1000)
         await bench.turn()
 
-        def told_at(moment_ms: int) -> list[str]:
+        def due_at(moment_ms: int) -> list[str]:
             bench.clock.value_ms = moment_ms
             bench.wheel._turn(moment_ms)
             bench.wheel.report_lateness()
             kinds = ("TIMERS_LATE", "TIMERS_IN_TIME")
             return [one.kind for kind in kinds for one in bench.listener.lifecycle(kind)]
 
-        assert told_at(NOW + 10_999) == []
-        assert told_at(NOW + 11_000) == ["TIMERS_LATE"]
-        assert told_at(NOW + 12_000) == ["TIMERS_LATE"], "said once"
+        assert due_at(NOW + 10_999) == []
+        assert due_at(NOW + 11_000) == ["TIMERS_LATE"]
+        assert due_at(NOW + 12_000) == ["TIMERS_LATE"], "said once"
         assert await bench.pass_to(NOW + 12_000) == [b"a"]
-        assert told_at(NOW + 13_000) == ["TIMERS_LATE", "TIMERS_IN_TIME"]
+        assert due_at(NOW + 13_000) == ["TIMERS_LATE", "TIMERS_IN_TIME"]

@@ -31,14 +31,14 @@ def frames(
         {**QUEUE, "emitter": "e", **dict(zip(names, one, strict=True))} for one in marks
     ]
     lives = [{"emitter": "e", "seq": seq, "kind": kind} for seq, kind in (kinds or {}).items()]
-    told = [
+    reported = [
         {**QUEUE, "emitter": "e", "seq": seq, "offset": offset, "path": path}
         for seq, (offset, path) in (reports or {}).items()
     ]
     return {
         "group_watermarks": pl.DataFrame(rows),
         "lifecycle": pl.DataFrame(lives, schema=LIFECYCLE),
-        "consume_offsets": pl.DataFrame(told, schema=REPORTS),
+        "consume_offsets": pl.DataFrame(reported, schema=REPORTS),
     }
 
 

@@ -18,17 +18,17 @@ NOTHING: Final = pl.DataFrame(pl.from_arrow(arrow_schema(KEPT).empty_table()))
 LIVES: Final = {"emitter": pl.String, "seq": pl.Int64, "kind": pl.String, "topic": pl.String}
 
 
-def marks(*told: tuple[int, int, int], **names: Any) -> pl.DataFrame:
+def marks(*ends: tuple[int, int, int], **names: Any) -> pl.DataFrame:
     """Rows as (seq, min_offset, max_offset)."""
     own = {**NAMES, "topic": "t", **names}
-    rows = [{**own, "seq": seq, "min_offset": low, "max_offset": high} for seq, low, high in told]
+    rows = [{**own, "seq": seq, "min_offset": low, "max_offset": high} for seq, low, high in ends]
     return pl.DataFrame(rows, schema=NOTHING.schema)
 
 
-def lives(*told: tuple[int, str, str | None], emitter: str = "e") -> pl.DataFrame:
+def lives(*given: tuple[int, str, str | None], emitter: str = "e") -> pl.DataFrame:
     """Rows of lifecycle as (seq, kind, topic)."""
     rows = [
-        {"emitter": emitter, "seq": seq, "kind": kind, "topic": topic} for seq, kind, topic in told
+        {"emitter": emitter, "seq": seq, "kind": kind, "topic": topic} for seq, kind, topic in given
     ]
     return pl.DataFrame(rows, schema=LIVES)
 
@@ -64,18 +64,18 @@ def test_the_end_of_another_topic_and_a_snapshot_are_no_end_of_its_life() -> Non
 
 
 @given(
-    told=st.lists(
+    steps=st.lists(
         st.tuples(st.sampled_from("tu"), st.integers(0, 3), st.integers(0, 4)), max_size=12
     ),
     ends=st.sets(st.integers(0, 12)),
     cut=st.integers(0, 12),
 )
 def test_what_is_found_does_not_depend_on_where_batches_are_cut(
-    told: list[tuple[str, int, int]], ends: set[int], cut: int
+    steps: list[tuple[str, int, int]], ends: set[int], cut: int
 ) -> None:
     parts = [
         marks((2 * place, low, low + more), topic=topic)
-        for place, (topic, low, more) in enumerate(told, 1)
+        for place, (topic, low, more) in enumerate(steps, 1)
     ]
     rows = pl.concat([NOTHING, *parts])
     turns = lives(*((2 * place + 1, TOPIC_GONE, "t" if place % 2 else "u") for place in ends))

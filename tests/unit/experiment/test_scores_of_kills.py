@@ -25,11 +25,11 @@ def delivered(at_s: float, *offsets: int) -> list[Delivery]:
 def revision(at_s: float, begin: int, end: int, **values: Any) -> dict[str, Any]:
     """A revision of window w, open and not confirmed unless told otherwise."""
     known = {"cluster": "run", "group": GROUP, "topic": TOPIC, "queue_id": 0, "window_id": "w"}
-    told = {"revision": int(at_s * 10), "basis": "DEPARTURE", "cause": "CONSUMER_CRASH"}
+    fields = {"revision": int(at_s * 10), "basis": "DEPARTURE", "cause": "CONSUMER_CRASH"}
     state = {"state": "OPEN", "outcome": "POSSIBLE", "redelivered_messages": 0}
     unknown = dict.fromkeys(("redelivered_to", "all_from_offset", "certain_ranges"))
     at = {"observed_us": int(at_s * SECOND), "from_offset": begin, "to_offset": end}
-    return {**known, **told, **state, **unknown, **at, **values}
+    return {**known, **fields, **state, **unknown, **at, **values}
 
 
 def scored(deliveries: list[Delivery], *revisions: dict[str, Any]) -> KillRow:
@@ -58,8 +58,8 @@ def test_a_range_told_after_the_message_came_again_foresaw_nothing() -> None:
 
 
 def test_a_range_that_grew_after_the_delivery_did_not_foresee_it() -> None:
-    told = [revision(11, 90, 100), revision(13, 80, 100)]
-    row = scored([*BEFORE, *delivered(12, 80, 90)], *told)
+    revisions = [revision(11, 90, 100), revision(13, 80, 100)]
+    row = scored([*BEFORE, *delivered(12, 80, 90)], *revisions)
     assert row.unforeseen == ((80, 81),)
 
 
@@ -75,14 +75,14 @@ def test_messages_below_the_range_or_beyond_it_were_not_foreseen() -> None:
 
 
 def test_two_readers_in_turn_are_foreseen_from_the_offset_that_was_told() -> None:
-    told = revision(11, 80, 90, all_from_offset=95)
-    row = scored([*BEFORE, *delivered(12, 89, 92, 95, 99)], told)
+    revisions = revision(11, 80, 90, all_from_offset=95)
+    row = scored([*BEFORE, *delivered(12, 89, 92, 95, 99)], revisions)
     assert row.unforeseen == ((92, 93),)
 
 
 def test_a_range_that_was_withdrawn_is_no_prediction_but_was_told() -> None:
-    told = [revision(11, 80, 100), revision(12, 95, 100)]
-    row = scored([*BEFORE, *delivered(13, *range(94, 100))], *told)
+    revisions = [revision(11, 80, 100), revision(12, 95, 100)]
+    row = scored([*BEFORE, *delivered(13, *range(94, 100))], *revisions)
     assert (row.predicted, row.ever_predicted) == (((95, 100),), ((80, 100),))
     assert row.unforeseen == ((94, 95),)
 
@@ -96,9 +96,9 @@ def test_a_window_that_passed_counts_against_precision_and_foresees_nothing_any_
 
 def test_what_was_pulled_again_may_wait_for_its_listener_behind_the_end_of_the_window() -> None:
     seen = {"redelivered_messages": 20, "redelivered_to": 100, "outcome": "CONFIRMED"}
-    told = [revision(11, 80, 100), revision(12, 80, 100, **seen)]
+    revisions = [revision(11, 80, 100), revision(12, 80, 100, **seen)]
     closed = revision(12.5, 80, 100, **seen, state="CLOSED")
-    row = scored([*BEFORE, *delivered(13, 80, 99)], *told, closed)
+    row = scored([*BEFORE, *delivered(13, 80, 99)], *revisions, closed)
     assert row.unforeseen == ()
 
 
@@ -112,9 +112,9 @@ def test_a_window_that_another_one_took_over_is_measured_by_the_other() -> None:
 def test_certain_is_what_was_told_before_the_first_message_came_again() -> None:
     certain = [{"from_offset": 84, "to_offset": 90}]
     late = [{"from_offset": 80, "to_offset": 100}]
-    told = [revision(11, 80, 100, certain_ranges=certain)]
-    told.append(revision(13, 80, 100, certain_ranges=late, redelivered_messages=9))
-    row = scored([*BEFORE, *delivered(12, *range(80, 89))], *told)
+    revisions = [revision(11, 80, 100, certain_ranges=certain)]
+    revisions.append(revision(13, 80, 100, certain_ranges=late, redelivered_messages=9))
+    row = scored([*BEFORE, *delivered(12, *range(80, 89))], *revisions)
     assert (row.certain, row.certain_again) == (((84, 90),), 5)
     assert not verdict([row], 1).holds
 
@@ -132,8 +132,8 @@ def test_the_prediction_holds_if_four_fifths_come_and_half_of_the_kills_have_cer
 
 
 def test_what_was_predicted_and_did_not_come_is_named_by_kind_of_kill_and_window() -> None:
-    told = [revision(11, 80, 90), revision(11, 50, 53, window_id="x", cause="HAND_OVER")]
-    row = scored([*BEFORE, *delivered(12, *range(80, 88))], *told)
+    revisions = [revision(11, 80, 90), revision(11, 50, 53, window_id="x", cause="HAND_OVER")]
+    row = scored([*BEFORE, *delivered(12, *range(80, 88))], *revisions)
     assert row.rest == {
         "CONSUMER_CRASH, beside what came": 2,
         "HAND_OVER, nothing of it came": 3,

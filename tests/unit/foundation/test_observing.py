@@ -13,11 +13,11 @@ class Rows(SilentObserver):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[Fact] = []
+        self.facts: list[Fact] = []
 
     def observe(self, fact: Fact) -> None:
         """Keep it."""
-        self.told.append(fact)
+        self.facts.append(fact)
 
 
 def test_a_reported_change_is_a_row_and_a_line_of_its_modules_log_in_the_same_words(
@@ -27,7 +27,7 @@ def test_a_reported_change_is_a_row_and_a_line_of_its_modules_log_in_the_same_wo
     event = LifecycleEvent("DAMAGED_FILE", "topics.json is 100% damaged: %s is no table")
     report(rows, log, event)
     report(rows, log, event, level=logging.ERROR)
-    assert rows.told == [event, event]
+    assert rows.facts == [event, event]
     assert caplog.record_tuples == [
         ("engine.store.some_module", logging.WARNING, event.detail),
         ("engine.store.some_module", logging.ERROR, event.detail),

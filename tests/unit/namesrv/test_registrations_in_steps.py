@@ -14,9 +14,9 @@ PIECES = 3
 @pytest.mark.parametrize("compressed", [False, True])
 def test_so_many_topics_are_read_in_one_step(*, compressed: bool) -> None:
     topics = {f"T{n}": TopicConfig(f"T{n}", n, 4) for n in range(PIECES * REGISTERED_AT_ONCE + 1)}
-    told = RegisterBrokerBody(DataVersion(0, 5, 6), topics, ["f"])
-    body = told.encode(compressed=compressed)
+    registration = RegisterBrokerBody(DataVersion(0, 5, 6), topics, ["f"])
+    body = registration.encode(compressed=compressed)
     steps = instructions_by_step(RegisterBrokerBody.decode_in_steps(body, compressed=compressed))
     assert len(steps) >= PIECES + 1
     assert max(steps) <= STEP_INSTRUCTIONS_MAX
-    assert outcome(RegisterBrokerBody.decode_in_steps(body, compressed=compressed)) == told
+    assert outcome(RegisterBrokerBody.decode_in_steps(body, compressed=compressed)) == registration

@@ -20,14 +20,14 @@ FIRST, SECOND = DataVersion(0, 1, 1), DataVersion(0, 1, 2)
 
 def register(
     routes: Routes,
-    told: Registration = MASTER,
+    registration: Registration = MASTER,
     topics: dict[str, TopicConfig] = ORDERS,
     *,
     version: DataVersion = FIRST,
     connection: object = "connection",
     now_ms: int = 0,
 ) -> object:
-    return routes.register(told, topics, version, connection=connection, now_ms=now_ms)
+    return routes.register(registration, topics, version, connection=connection, now_ms=now_ms)
 
 
 def addresses(routes: Routes, topic: str = "orders") -> dict[str, dict[int, str]]:
@@ -255,9 +255,9 @@ def test_a_broker_that_has_another_name_now_serves_nothing_under_its_former_one(
 
 def test_no_more_brokers_are_kept_than_one_answer_can_name() -> None:
     routes = Routes(brokers_max=2)
-    for told in (MASTER, SLAVE):
-        routes.check_room(told.address)
-        register(routes, told)
+    for registration in (MASTER, SLAVE):
+        routes.check_room(registration.address)
+        register(routes, registration)
     routes.check_room(MASTER.address)  # Who is known registers again.
     with pytest.raises(RequestRefused, match=r"10\.0\.0\.3:10911 is one too many"):
         routes.check_room(OTHER.address)

@@ -57,13 +57,13 @@ def look(at_ms: int, committed: int = 10, end: int = 20, **more: Any) -> Look:
 
 def connected(*clients: str) -> dict[str, ConsumerConnection]:
     """The group's members."""
-    told = [ClientConnection(one, "127.0.0.1:1", "JAVA", 1) for one in clients]
-    return {"g": ConsumerConnection(told, message_model="CLUSTERING")}
+    connections = [ClientConnection(one, "127.0.0.1:1", "JAVA", 1) for one in clients]
+    return {"g": ConsumerConnection(connections, message_model="CLUSTERING")}
 
 
-def holding(client: str, **told: int) -> dict[tuple[str, str], ConsumerRunningInfo]:
+def holding(client: str, **given: int) -> dict[tuple[str, str], ConsumerRunningInfo]:
     """What a member says of the queue."""
-    table = {MessageQueue("orders", "broker-a", 0): ProcessQueueInfo(**told)}
+    table = {MessageQueue("orders", "broker-a", 0): ProcessQueueInfo(**given)}
     return {("g", client): ConsumerRunningInfo(mq_table=table)}
 
 
@@ -86,23 +86,23 @@ def only_mark(facts: list[Any]) -> GroupWatermark:
 
 
 def test_a_mark_is_told_when_it_moves_and_never_twice() -> None:
-    told = played(*(look(at_ms) for at_ms in (0, 10_000, 20_000)), look(30_000, committed=12))
-    assert [[one.committed for one in of(GroupWatermark, facts)] for facts in told] == [
+    reported = played(*(look(at_ms) for at_ms in (0, 10_000, 20_000)), look(30_000, committed=12))
+    assert [[one.committed for one in of(GroupWatermark, facts)] for facts in reported] == [
         [10],
         [10],  # That the disk knows it is news.
         [],
         [12],
     ]
-    assert [len(of(QueueWatermark, facts)) for facts in told] == [1, 0, 0, 0]
+    assert [len(of(QueueWatermark, facts)) for facts in reported] == [1, 0, 0, 0]
 
 
 def test_every_mark_is_told_once_in_each_snapshot() -> None:
     facts = Facts("observer", 10_000, "broker-a")
-    told = [
+    reported = [
         len(of(QueueWatermark, list(facts.of(look(at_ms), snapshot_from_ms=began_ms))))
         for at_ms, began_ms in ((0, 0), (10_000, 0), (20_000, 20_000), (30_000, None))
     ]
-    assert told == [1, 0, 1, 0]
+    assert reported == [1, 0, 1, 0]
 
 
 def test_a_commit_s_moment_is_that_of_the_look_that_saw_it_and_unknown_before() -> None:
@@ -112,13 +112,13 @@ def test_a_commit_s_moment_is_that_of_the_look_that_saw_it_and_unknown_before() 
 
 
 def test_the_disk_knows_what_was_committed_six_seconds_ago() -> None:
-    told = played(
+    reported = played(
         look(0),
         look(2_000, committed=12),
         look(PERSISTED_AFTER_MS, committed=14),
         look(2_000 + PERSISTED_AFTER_MS, committed=16),
     )
-    assert [only_mark(facts).persisted for facts in told] == [None, None, 10, 12]
+    assert [only_mark(facts).persisted for facts in reported] == [None, None, 10, 12]
 
 
 def test_an_offset_of_0_is_one_as_long_as_the_first_message_is_there() -> None:
@@ -157,8 +157,8 @@ def test_a_queue_whose_ends_nobody_asked_yet_is_not_told() -> None:
 
 def test_what_a_member_pulled_after_the_broker_was_asked_lies_not_beyond_the_end() -> None:
     held = holding("a", cached_msg_count=1, cached_msg_min_offset=10, cached_msg_max_offset=24)
-    (told,) = played(look(0, connections=connected("a"), running=held))
-    mark = only_mark(told)
+    (reported,) = played(look(0, connections=connected("a"), running=held))
+    mark = only_mark(reported)
     assert (mark.pulled, mark.max_offset) == (20, 20)
 
 
@@ -286,8 +286,11 @@ def came_again(*held: Held | None, ends: tuple[int, ...] = (100,)) -> list[list[
         for number, one in enumerate(held)
     ]
     return [
-        [(one.from_offset, one.to_offset, one.previous_client_id) for one in of(Redelivery, told)]
-        for told in played(*looks)
+        [
+            (one.from_offset, one.to_offset, one.previous_client_id)
+            for one in of(Redelivery, reported)
+        ]
+        for reported in played(*looks)
     ]
 
 
@@ -339,9 +342,11 @@ def test_an_offset_that_a_broker_lost_and_a_client_sets_anew_is_held_against_the
 
 def test_a_boot_after_which_nothing_is_lower_or_the_topic_is_another_is_no_fall() -> None:
     same, other = look(10_000), look(20_000, committed=1, end=5)
-    assert [of(OffsetReport, told) for told in after_a_boot(same, other)] == [[], []]
+    assert [of(OffsetReport, reported) for reported in after_a_boot(same, other)] == [[], []]
     gone = look(10_000, progress={}, ends={}, topics={})
-    assert [of(OffsetReport, told) for told in after_a_boot(gone, look(20_000, committed=4))] == [
+    assert [
+        of(OffsetReport, reported) for reported in after_a_boot(gone, look(20_000, committed=4))
+    ] == [
         [],
         [],
     ]
@@ -360,10 +365,10 @@ def test_a_member_whose_head_stands_is_asked_for_its_stacks_rarely_and_they_are_
         if wanted:
             asked_ms.append(at_ms)
             held["g", "a"].jstack = "no thread of a listener" if len(asked_ms) == 1 else THREAD
-        told = list(
+        reported = list(
             facts.of(look(at_ms, connections=connected("a"), running=held), snapshot_from_ms=None)
         )
-        stacks += [one.stack for one in of(ClientWindow, told) if one.stack]
+        stacks += [one.stack for one in of(ClientWindow, reported) if one.stack]
     assert asked_ms == [STANDS_AFTER_MS, STANDS_AFTER_MS + STACKS_EACH_MS]
     assert stacks == [THREAD]
 
@@ -375,8 +380,8 @@ def test_a_push_consumer_of_all_takes_every_message_of_its_queue() -> None:
     held["g", "a"].subscription_set = [SubscriptionData.build("orders", "*")]
     silent = holding("a", **STANDS)
     for running, takes_all in ((held, True), (silent, None)):
-        (told,) = played(look(0, connections=connected("a"), running=running))
-        assert [one.takes_all for one in of(ClientWindow, told)] == [takes_all]
+        (reported,) = played(look(0, connections=connected("a"), running=running))
+        assert [one.takes_all for one in of(ClientWindow, reported)] == [takes_all]
 
 
 def test_moments_of_a_member_whose_clock_is_off_are_by_the_observer_s() -> None:
@@ -387,22 +392,22 @@ def test_moments_of_a_member_whose_clock_is_off_are_by_the_observer_s() -> None:
         said_ms = at_ms - 1_000
         return {"running": holding("c", cached_msg_count=1, last_pull_timestamp_ms=said_ms)}
 
-    told = played(
+    reported = played(
         look(2 * hour_ms, connections=connected("c"), **pulled(hour_ms)),
         look(2 * hour_ms + 10_000, end=21, **pulled(hour_ms + 10_000)),
     )
-    second_ms = only_mark(told[1]).last_pull_time_ms
+    second_ms = only_mark(reported[1]).last_pull_time_ms
     assert second_ms is not None
     assert abs(second_ms - (2 * hour_ms + 9_000)) <= 12_000
 
 
 def test_what_members_hold_is_told_again_when_told_rows_were_lost() -> None:
-    facts, told = Facts("observer", 10_000, "broker-a"), list[int]()
+    facts, reported = Facts("observer", 10_000, "broker-a"), list[int]()
     for at_ms, losses in ((0, 0), (10_000, 0), (20_000, -1), (30_000, 1), (40_000, 1)):
         held = look(at_ms, connections=connected("a"), running=holding("a", **STANDS))
         rows = list(facts.of(held, snapshot_from_ms=None, losses=losses))
-        told.append(len(of(ClientWindow, rows)))
-    assert told == [1, 0, 1, 1, 0]
+        reported.append(len(of(ClientWindow, rows)))
+    assert reported == [1, 0, 1, 1, 0]
 
 
 def test_no_more_than_a_few_members_are_asked_for_stacks_in_one_look() -> None:
@@ -426,7 +431,7 @@ def test_a_broadcast_group_is_one_and_never_behind_also_when_its_members_have_le
         {topic: SubscriptionData(topic, "*") for topic in ("orders", "%RETRY%b")},
         message_model="BROADCASTING",
     )
-    told = played(
+    reported = played(
         look(0, connections={"b": subscribed}),
         look(10_000),
         look(20_000, end=25),
@@ -434,10 +439,10 @@ def test_a_broadcast_group_is_one_and_never_behind_also_when_its_members_have_le
     )
     marks = [
         [(one.topic, one.max_offset) for one in of(GroupWatermark, facts) if one.group == "b"]
-        for facts in told
+        for facts in reported
     ]
     assert marks == [[("orders", 20)], [], [("orders", 25)], [("orders", 26)]]
-    (mark,) = [one for one in of(GroupWatermark, told[0]) if one.group == "b"]
+    (mark,) = [one for one in of(GroupWatermark, reported[0]) if one.group == "b"]
     assert (mark.committed, mark.committed_state, mark.message_model, mark.members) == (
         *(None, "NONE", "BROADCASTING"),
         1,
@@ -489,44 +494,46 @@ def test_of_a_group_that_was_moved_behind_the_deleted_ones_it_may_have_read_some
 def test_what_a_member_holds_is_emitted_again_behind_the_first_mark_of_its_queue() -> None:
     """The group has no offset when its member first answers: nobody can place that window yet."""
     members = {"connections": connected("c"), "running": holding("c", cached_msg_count=1)}
-    told = played(
+    reported = played(
         look(0, progress={}, **members),
         look(10_000, progress={}),
         look(20_000, **members),
         look(30_000, committed=12, **members),
     )
-    assert [of((GroupWatermark, ClientWindow), facts) for facts in told[:2]] == [
-        of(ClientWindow, told[0]),
+    assert [of((GroupWatermark, ClientWindow), facts) for facts in reported[:2]] == [
+        of(ClientWindow, reported[0]),
         [],
     ]
-    kinds = [type(one) for one in of((GroupWatermark, ClientWindow), told[2])]
+    kinds = [type(one) for one in of((GroupWatermark, ClientWindow), reported[2])]
     assert kinds == [GroupWatermark, ClientWindow]
-    assert of(ClientWindow, told[2]) == of(ClientWindow, told[0])
-    assert of(ClientWindow, told[3]) == []
+    assert of(ClientWindow, reported[2]) == of(ClientWindow, reported[0])
+    assert of(ClientWindow, reported[3]) == []
 
 
 def test_a_window_that_a_member_gave_up_before_the_first_mark_does_not_come_back() -> None:
     held = {"connections": connected("c"), "running": holding("c", cached_msg_count=1)}
     nothing = {**held, "running": {("g", "c"): ConsumerRunningInfo(mq_table={})}}
-    told = played(look(0, progress={}, **held), look(10_000, progress={}, **nothing), look(20_000))
-    assert [one.dropped for one in of(ClientWindow, told[1])] == [True]
-    assert of(ClientWindow, told[2]) == []
+    reported = played(
+        look(0, progress={}, **held), look(10_000, progress={}, **nothing), look(20_000)
+    )
+    assert [one.dropped for one in of(ClientWindow, reported[1])] == [True]
+    assert of(ClientWindow, reported[2]) == []
 
 
 def test_members_that_answer_with_nothing_are_reported_once_per_kind_and_period() -> None:
     silent = {("g", client): ConsumerRunningInfo(says_nothing=True) for client in ("a", "b")}
-    told = played(
+    reported = played(
         look(0, connections=connected("a", "b"), running=silent),
         look(10_000, running=silent),
         look(SNAPSHOT_EACH_MS, running=silent),
     )
     said = [
         [(one.kind, one.group, one.detail) for one in of(LifecycleEvent, facts) if one.group]
-        for facts in told
+        for facts in reported
     ]
     words = ("SAYS_NOTHING", "g", "a client in JAVA 1 says nothing of what it holds")
     assert said == [[words], [], [words]]
-    assert of(ClientWindow, told[0]) == []
+    assert of(ClientWindow, reported[0]) == []
 
 
 def test_a_broadcasting_group_stays_one_in_snapshots_when_its_members_have_left() -> None:
@@ -539,8 +546,8 @@ def test_a_broadcasting_group_stays_one_in_snapshots_when_its_members_have_left(
         look(10_000, progress={}, connections={"g": None}),
         look(20_000, progress={}),
     )
-    told = [list(facts.of(one, snapshot_from_ms=one.at_ms)) for one in looks]
-    marks = [(only_mark(one).message_model, only_mark(one).members) for one in told]
+    reported = [list(facts.of(one, snapshot_from_ms=one.at_ms)) for one in looks]
+    marks = [(only_mark(one).message_model, only_mark(one).members) for one in reported]
     assert marks == [("BROADCASTING", 1), ("BROADCASTING", 0), ("BROADCASTING", 0)]
 
 
@@ -565,36 +572,36 @@ def named_or_not(facts: list[Any]) -> list[tuple[str, str | None]]:
 
 def test_at_the_first_look_at_which_no_member_names_a_topic_that_is_reported_once() -> None:
     both, other = saying(a=("orders", "other")), saying(a=("other",))
-    told = played(
+    reported = played(
         look(0, connections=connected("a"), running=both),
         *(look(at_ms, running=other) for at_ms in (10_000, 20_000)),
         *(look(at_ms, running=both) for at_ms in (30_000, 40_000)),
         *(look(at_ms, running=other) for at_ms in (50_000, 110_000, 120_000)),
     )
     unnamed, named = [("TOPIC_UNNAMED", "orders")], [("TOPIC_NAMED", "orders")]
-    assert [named_or_not(facts) for facts in told] == [
+    assert [named_or_not(facts) for facts in reported] == [
         *([], unnamed, [], named, []),
         *(unnamed, [], []),
     ]
-    assert [bool(left(facts)) for facts in told] == [*[False] * 6, True, False]
+    assert [bool(left(facts)) for facts in reported] == [*[False] * 6, True, False]
 
 
 def test_a_topic_that_no_member_names_any_more_is_left_after_a_minute_and_no_lag() -> None:
     both, other = ("orders", "other"), ("other",)
     members = connected("a")
-    told = played(
+    reported = played(
         look(0, connections=members, running=saying(a=both)),
         *(look(at_ms, running=saying(a=other)) for at_ms in (10_000, 40_000, 70_000)),
         look(80_000, end=30, running=saying(a=other)),
         look(90_000, end=31, running=saying(a=both)),
     )
-    assert [left(facts) for facts in told] == [
+    assert [left(facts) for facts in reported] == [
         *[[]] * 3,
         [("orders", "10 messages unread")],
         [],
         [],
     ]
-    marks = [[one.max_offset for one in of(GroupWatermark, facts)] for facts in told[4:]]
+    marks = [[one.max_offset for one in of(GroupWatermark, facts)] for facts in reported[4:]]
     assert marks == [[], [31]]
 
 
@@ -603,7 +610,7 @@ def test_who_reads_a_topic_again_that_its_group_had_left_is_a_new_owner_of_its_q
     both["g", "a"].mq_table = holding(
         "a", cached_msg_min_offset=20, cached_msg_max_offset=24, cached_msg_count=5
     )["g", "a"].mq_table
-    told = played(
+    reported = played(
         look(0, connections=connected("a"), running=both),
         *(look(at_ms, running=other) for at_ms in (10_000, 40_000, 70_000)),
         look(80_000, running=both),
@@ -611,7 +618,7 @@ def test_who_reads_a_topic_again_that_its_group_had_left_is_a_new_owner_of_its_q
     )
     assigned = [
         [one.client_id for one in of(RebalanceEvent, facts) if one.kind == "ASSIGNED"]
-        for facts in told
+        for facts in reported
     ]
     assert assigned == [["a"], [], [], [], ["a"], []]
 
@@ -621,17 +628,17 @@ def test_a_topic_is_not_left_while_one_member_names_it_or_does_not_say() -> None
     one_names = saying(a=("other",), b=("orders",))
     one_is_silent = saying(a=("other",))
     for running in (one_names, one_is_silent):
-        told = played(
+        reported = played(
             look(0, connections=members, running=running),
             *(look(at_ms, running=running) for at_ms in (10_000, 80_000, 150_000)),
         )
-        assert [left(facts) for facts in told] == [[]] * 4
+        assert [left(facts) for facts in reported] == [[]] * 4
 
 
 def test_a_topic_is_not_left_while_members_may_be_connected_where_nobody_can_ask() -> None:
     running, why = saying(a=("other",)), {"g": "a proxy at 10.0.0.9 serves this cluster"}
-    told = played(
+    reported = played(
         look(0, connections=connected("a"), running=running),
         *(look(at_ms, running=running, members_unknown=why) for at_ms in (10_000, 80_000, 150_000)),
     )
-    assert [left(facts) for facts in told] == [[]] * 4
+    assert [left(facts) for facts in reported] == [[]] * 4

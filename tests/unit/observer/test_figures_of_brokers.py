@@ -12,14 +12,14 @@ def test_a_life_begins_at_milliseconds() -> None:
     assert boot_ms("1795450255732") == 1_795_450_255_732
 
 
-@pytest.mark.parametrize("told", ["", "yesterday", "-1", "1" * 400, "1.5"])
-def test_what_is_no_moment_is_refused_with_its_words(told: str) -> None:
+@pytest.mark.parametrize("text", ["", "yesterday", "-1", "1" * 400, "1.5"])
+def test_what_is_no_moment_is_refused_with_its_words(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="bootTimestamp"):
-        boot_ms(told)
+        boot_ms(text)
 
 
 @pytest.mark.parametrize(
-    ("told", "ms"),
+    ("text", "ms"),
     [
         ("[ 0 days, 0 hours, 1 minutes, 3 seconds ]", 63_000),
         ("[ 2 days, 1 hours, 0 minutes, 0 seconds ]", 176_400_000),
@@ -28,5 +28,5 @@ def test_what_is_no_moment_is_refused_with_its_words(told: str) -> None:
         ("[ 99999999999 days ]", None),
     ],
 )
-def test_how_long_it_runs_is_read_or_unknown(told: str, ms: int | None) -> None:
-    assert age_ms(told) == ms
+def test_how_long_it_runs_is_read_or_unknown(text: str, ms: int | None) -> None:
+    assert age_ms(text) == ms

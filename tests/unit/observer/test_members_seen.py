@@ -14,17 +14,17 @@ from tests.unit.observer.test_facts import connected, look, of
 A, B = "10.0.0.1:5000", "10.0.0.2:6000"
 
 
-def says(**told: str) -> dict[tuple[str, str], ConsumerRunningInfo]:
+def says(**text: str) -> dict[tuple[str, str], ConsumerRunningInfo]:
     """Each member with its topic and expression, `topic:expression`."""
     return {
         ("g", client_id): ConsumerRunningInfo(
             subscription_set=[SubscriptionData(*one.split(":")) for one in spelled.split()]
         )
-        for client_id, spelled in told.items()
+        for client_id, spelled in text.items()
     }
 
 
-def told_of(*looks: Any) -> list[list[RebalanceEvent]]:
+def events_of(*looks: Any) -> list[list[RebalanceEvent]]:
     """What is told of subscriptions and ids, look by look, ten seconds apart."""
     facts = Facts("observer", 10_000, "broker-a")
     kinds = ("SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "CLIENT_ID_SHARED")
@@ -43,7 +43,7 @@ def told_of(*looks: Any) -> list[list[RebalanceEvent]]:
 
 def test_members_that_subscribe_differently_are_told_once_and_when_they_agree_again() -> None:
     both: dict[str, Any] = {"connections": connected("a", "b")}
-    first, same, again = told_of(
+    first, same, again = events_of(
         {**both, "running": says(a="orders:*", b="orders:paid")},
         {**both, "running": says(a="orders:*", b="orders:paid")},
         {**both, "running": says(a="orders:*", b="orders:*")},
@@ -61,7 +61,7 @@ def test_members_that_subscribe_differently_are_told_once_and_when_they_agree_ag
 
 def test_a_member_that_was_not_asked_since_another_one_changed_is_not_at_odds_with_it() -> None:
     both: dict[str, Any] = {"connections": connected("a", "b")}
-    _, changed, asked = told_of(
+    _, changed, asked = events_of(
         {**both, "running": says(a="orders:*", b="orders:*")},
         {**both, "running": says(b="orders:* paid:*")},
         {**both, "running": says(a="orders:* paid:*")},
@@ -71,7 +71,7 @@ def test_a_member_that_was_not_asked_since_another_one_changed_is_not_at_odds_wi
 
 
 def test_a_member_that_goes_takes_its_subscription_with_it_and_silence_is_none() -> None:
-    first, gone = told_of(
+    first, gone = events_of(
         {"connections": connected("a", "b"), "running": says(a="orders:*", b="paid:*")},
         {"connections": connected("a", "c"), "running": says(a="orders:*", c="")},
     )
@@ -81,7 +81,7 @@ def test_a_member_that_goes_takes_its_subscription_with_it_and_silence_is_none()
 
 def test_the_same_tags_in_another_order_are_no_news_and_no_conflict() -> None:
     both: dict[str, Any] = {"connections": connected("a", "b")}
-    (told,) = told_of(
+    (reported,) = events_of(
         {
             **both,
             "running": {
@@ -90,17 +90,17 @@ def test_the_same_tags_in_another_order_are_no_news_and_no_conflict() -> None:
             },
         }
     )
-    assert told == []
+    assert reported == []
 
 
 def test_a_group_that_comes_back_whole_with_another_subscription_has_changed_it() -> None:
     both: dict[str, Any] = {"connections": connected("a")}
-    told = told_of(
+    reported = events_of(
         {**both, "running": says(a="orders:*")},
         {"connections": {"g": None}},
         {"connections": connected("b"), "running": says(b="paid:*")},
     )
-    assert [[(one.kind, one.before, one.after) for one in each] for each in told] == [
+    assert [[(one.kind, one.before, one.after) for one in each] for each in reported] == [
         *([], []),
         [("SUBSCRIPTION_CHANGED", ["orders:*"], ["paid:*"])],
     ]
@@ -108,14 +108,14 @@ def test_a_group_that_comes_back_whole_with_another_subscription_has_changed_it(
 
 def connected_from(*addresses: str) -> dict[str, ConsumerConnection]:
     """One member by all these connections."""
-    told = [ClientConnection("a", one, "JAVA", 1) for one in addresses]
-    return {"g": ConsumerConnection(told, message_model="CLUSTERING")}
+    connections = [ClientConnection("a", one, "JAVA", 1) for one in addresses]
+    return {"g": ConsumerConnection(connections, message_model="CLUSTERING")}
 
 
 def shared_by(*looks: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Both addresses, for each look at which it is told that they share an id."""
-    told = told_of(*({"connections": connected_from(*one)} for one in looks))
-    return [(*(one.before or ()), *(one.after or ())) for each in told for one in each]
+    reported = events_of(*({"connections": connected_from(*one)} for one in looks))
+    return [(*(one.before or ()), *(one.after or ())) for each in reported for one in each]
 
 
 def test_one_id_by_two_connections_that_stay_is_shared_and_told_once() -> None:

@@ -22,8 +22,8 @@ def placed(*found: MessageExt) -> tuple[int | None, int | None]:
     assert originals.wanted([CAME_BACK, CAME_BACK]) == [KEY]
     originals.found(KEY, found)
     assert originals.wanted([CAME_BACK]) == [], "it is asked for once"
-    told = originals.placed(CAME_BACK)
-    return told.origin_queue_id, told.origin_offset
+    places = originals.placed(CAME_BACK)
+    return places.origin_queue_id, places.origin_offset
 
 
 def test_it_is_where_the_one_message_of_that_id_is() -> None:

@@ -33,7 +33,7 @@ def test_figures_of_a_rocketmq_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "span"),
+    ("text", "span"),
     [
         ("0 B", (0, 0)),
         ("1023 B", (1023, 1023)),
@@ -45,8 +45,8 @@ def test_figures_of_a_rocketmq_are_read() -> None:
         ("", None),
     ],
 )
-def test_a_size_in_words_lies_between_two_numbers(told: str, span: tuple[int, int] | None) -> None:
-    assert bytes_between(told) == span
+def test_a_size_in_words_lies_between_two_numbers(text: str, span: tuple[int, int] | None) -> None:
+    assert bytes_between(text) == span
 
 
 def test_what_is_no_figure_is_not_there() -> None:
@@ -84,17 +84,17 @@ def flushes(*looks: tuple[int, int]) -> list[list[tuple[int | None, int | None, 
 def test_a_flush_has_ended_when_the_log_is_flushed_further_and_a_log_that_rests_is_told_once() -> (
     None
 ):
-    told = flushes((100, 0), (200, 50), (200, 50), (300, 150), (300, 0), (300, 0))
-    assert told == [[], [(200, 150, 1)], [(200, 150, 0)], [(300, 150, 0)], [(300, 300, 1)], []]
+    reported = flushes((100, 0), (200, 50), (200, 50), (300, 150), (300, 0), (300, 0))
+    assert reported == [[], [(200, 150, 1)], [(200, 150, 0)], [(300, 150, 0)], [(300, 300, 1)], []]
 
 
 def test_what_may_be_rounding_is_no_flush() -> None:
     seen = FiguresSeen()
     first, second = LogFigures(1000, 890, 910), LogFigures(1010, 905, 925)
     list(seen.of(OwnFigures(first), {}, 0))
-    (told,) = seen.of(OwnFigures(second), {}, 10)
-    assert isinstance(told, FlushDone)
-    assert told.ended == 0
+    (flush,) = seen.of(OwnFigures(second), {}, 10)
+    assert isinstance(flush, FlushDone)
+    assert flush.ended == 0
 
 
 def levels(*looks: tuple[int, int, int]) -> list[list[int]]:
@@ -120,8 +120,8 @@ def test_what_was_there_longer_ago_than_the_delay_is_overdue() -> None:
 
 
 def test_a_level_that_is_worked_off_in_time_is_never_overdue() -> None:
-    told = levels(*((second, max(0, second - 10), second) for second in range(0, 200, 10)))
-    assert {overdue for each in told for overdue in each} == {0}
+    reported = levels(*((second, max(0, second - 10), second) for second in range(0, 200, 10)))
+    assert {overdue for each in reported for overdue in each} == {0}
 
 
 def test_what_waits_is_told_again_and_what_rests_is_not() -> None:

@@ -17,7 +17,7 @@ from tests.pipelines.bronze_lake import BronzeWriter
 EMITTER = "cluster-1/broker-a/watcher"
 
 
-def told(lake: Path, period_s: float, *, seq: int = 1) -> Lake:
+def observed_lake(lake: Path, period_s: float, *, seq: int = 1) -> Lake:
     """A lake that an observer ships to, which looks that often since."""
     observer = BronzeWriter(lake)
     observer.emitter, observer.seq = EMITTER, seq - 1
@@ -66,12 +66,12 @@ def test_a_pipeline_tells_of_an_observer_that_looks_too_seldom_once_each_period(
     tmp_path: Path,
 ) -> None:
     said: list[str] = []
-    lake = told(tmp_path / "lake", 15)
+    lake = observed_lake(tmp_path / "lake", 15)
     periods = Periods(lake, Evaluation(), said.append)
     periods.cycle()
     assert said == []
     for seq, period_s in ((2, 60), (3, 60), (4, 20), (5, 10)):
-        told(tmp_path / "lake", period_s, seq=seq)
+        observed_lake(tmp_path / "lake", period_s, seq=seq)
         for _ in range(ASKED_EACH):
             periods.cycle()
     assert len(said) == 2

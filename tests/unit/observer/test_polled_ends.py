@@ -15,10 +15,10 @@ def progress(committed: int, end: int) -> QueueProgress:
     return QueueProgress(end, committed, 0, 0)
 
 
-def looks(*told: tuple[int, int, int]) -> PolledEnds:
+def looks(*ends: tuple[int, int, int]) -> PolledEnds:
     """(second, committed, end) of each look."""
     polled = PolledEnds()
-    for at_s, committed, end in told:
+    for at_s, committed, end in ends:
         rows = {"g": {PLACE: progress(committed, end)}}
         polled.seen(rows, asked_ms=1000 * at_s, answered_ms=1000 * at_s)
     return polled

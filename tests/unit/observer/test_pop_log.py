@@ -30,9 +30,9 @@ def recorded(part: str) -> list[MessageExt]:
     return [decode_record(bytes.fromhex(one)) for one in CASE[part]]
 
 
-def record(tag: str, stored_ms: int = 0, **told: Any) -> MessageExt:
+def record(tag: str, stored_ms: int = 0, **given: Any) -> MessageExt:
     """A record of group g in queue 0 of topic t."""
-    body = json.dumps({"c": "g", "t": "t", "q": 0, **told}).encode()
+    body = json.dumps({"c": "g", "t": "t", "q": 0, **given}).encode()
     properties = {"TAGS": tag, "REAL_TOPIC": "rmq_sys_REVIVE_LOG_c"}
     return MessageExt("rmq_sys_wheel_timer", body, properties, store_timestamp_ms=stored_ms)
 
@@ -79,8 +79,8 @@ def test_a_real_broker_s_records_say_which_message_is_out_and_until_when() -> No
 
 def test_a_real_broker_s_copies_are_of_the_group_and_of_no_failure() -> None:
     copies = [failed_message(one) for one in recorded("retry")]
-    told = {(one.group, one.origin_topic, one.is_expired) for one in copies}
-    assert told == {("g-dead2", "popd", True)}
+    found = {(one.group, one.origin_topic, one.is_expired) for one in copies}
+    assert found == {("g-dead2", "popd", True)}
     (letter,) = map(failed_message, recorded("dead_letter"))
     assert (letter.group, letter.origin_topic, letter.is_dead) == ("g-dead2", "popd", True)
 

@@ -11,7 +11,7 @@ Told = tuple[str | None, str | None]
 """What changed, in words, and where the new master is."""
 
 
-def told(*lists: dict[str, int]) -> list[Told | None]:
+def changes(*lists: dict[str, int]) -> list[Told | None]:
     """What is told of each list of the name servers."""
     seen = RolesSeen()
     return [change(seen, roles) for roles in lists]
@@ -27,16 +27,16 @@ def test_a_slave_that_becomes_the_master_and_the_master_that_becomes_a_slave_are
     None
 ):
     words = f"{B} is master, was slave 1; {A} is slave 2, was master"
-    assert told({A: 0, B: 1}, {A: 2, B: 0}, {A: 2, B: 0}) == [None, (words, B), None]
+    assert changes({A: 0, B: 1}, {A: 2, B: 0}, {A: 2, B: 0}) == [None, (words, B), None]
 
 
 def test_a_master_that_steps_down_leaves_none() -> None:
     words = f"{A} is slave 1, was master; none is master"
-    assert told({A: 0, B: 2}, {A: 1, B: 2})[1] == (words, None)
+    assert changes({A: 0, B: 2}, {A: 1, B: 2})[1] == (words, None)
 
 
 def test_one_that_is_listed_no_more_keeps_its_role_until_it_is_back() -> None:
-    assert told({A: 0, B: 1}, {B: 1}, {}, {B: 0}, {A: 1, B: 0}) == [
+    assert changes({A: 0, B: 1}, {B: 1}, {}, {B: 0}, {A: 1, B: 0}) == [
         *(None, None, None),
         (f"{B} is master, was slave 1", B),
         (f"{A} is slave 1, was master", None),
@@ -44,11 +44,11 @@ def test_one_that_is_listed_no_more_keeps_its_role_until_it_is_back() -> None:
 
 
 def test_slaves_that_come_go_and_change_their_numbers_change_no_role() -> None:
-    assert told({A: 0}, {A: 0, B: 1}, {A: 0, B: 3}, {A: 0}, {A: 0, B: 1}) == [None] * 5
+    assert changes({A: 0}, {A: 0, B: 1}, {A: 0, B: 3}, {A: 0}, {A: 0, B: 1}) == [None] * 5
 
 
 def test_a_master_at_an_address_that_nobody_knew_has_moved_and_is_no_change() -> None:
-    assert told({A: 0}, {B: 0}) == [None, None]
+    assert changes({A: 0}, {B: 0}) == [None, None]
 
 
 def test_what_a_life_before_knew_counts() -> None:

@@ -51,10 +51,10 @@ def ends(low: int, high: int) -> dict[str, Any]:
 
 
 def test_a_topic_that_was_missed_and_is_there_again_names_the_looks_between() -> None:
-    told = played(
+    reported = played(
         look(0, **LISTED), look(10_000, **AWAY), look(20_000, **AWAY), look(30_000, **LISTED)
     )
-    assert [lives(facts) for facts in told] == [
+    assert [lives(facts) for facts in reported] == [
         [],
         [("TOPIC_GONE", 0)],
         [],
@@ -76,11 +76,11 @@ def test_a_topic_that_was_missed_and_is_there_again_names_the_looks_between() ->
 def test_one_that_was_never_missed_is_another_when_a_queue_goes_back(
     before: tuple[int, int], now: tuple[int, int], is_another: bool
 ) -> None:
-    _, told = played(
+    _, reported = played(
         look(0, end=before[1], **ends(*before)), look(10_000, end=now[1], **ends(*now))
     )
     both = [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
-    assert lives(told) == (both if is_another else [])
+    assert lives(reported) == (both if is_another else [])
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_one_whose_first_message_is_younger_than_the_last_one_of_before_is_anoth
     now: tuple[int, int], first_ms: int, is_another: bool
 ) -> None:
     anew = look(10_000, end=now[1], **ends(*now), first_stored_ms={PLACE: first_ms})
-    _, told = played(look(0, end=20, **ends(0, 20)), anew)
+    _, reported = played(look(0, end=20, **ends(0, 20)), anew)
     both = [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
-    assert lives(told) == (both if is_another else [])
-    assert (of(GroupWatermark, told) == []) is is_another  # It was asked before that is known.
+    assert lives(reported) == (both if is_another else [])
+    assert (of(GroupWatermark, reported) == []) is is_another  # It was asked before that is known.
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_a_first_message_that_was_asked_before_is_compared_with_itself(
     first_ms: int, is_another: bool
 ) -> None:
     """The broker's clock was set back, so that its last message seems older than its first."""
-    told = played(
+    reported = played(
         look(0, ends={PLACE: TopicOffset(0, 20, 800)}),
         look(10_000, ends={PLACE: TopicOffset(0, 20, 500)}, first_stored_ms={PLACE: 700}),
         look(20_000, ends={PLACE: TopicOffset(0, 34, 900)}, first_stored_ms={PLACE: first_ms}),
     )
-    assert lives(told[1]) == []
-    assert (lives(told[2]) != []) is is_another
+    assert lives(reported[1]) == []
+    assert (lives(reported[2]) != []) is is_another
 
 
 def test_of_too_many_first_messages_the_one_asked_longest_ago_is_forgotten() -> None:
@@ -142,13 +142,13 @@ def test_a_member_goes_on_in_a_new_life_that_grew_beyond_the_end_of_the_earlier_
 
 
 def test_how_far_groups_are_shows_it_before_the_topic_was_asked() -> None:
-    _, told, later = played(
+    _, reported, later = played(
         look(0),
         look(10_000, end=6, ends={}),
         look(20_000, end=6),
     )
-    assert lives(told) == [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
-    assert of(GroupWatermark, told) == []
+    assert lives(reported) == [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
+    assert of(GroupWatermark, reported) == []
     assert lives(later) == []
     assert only_mark(later).max_offset == 6
 
@@ -192,7 +192,7 @@ BUILT: dict[str, Any] = {"last_lock_timestamp_ms": 77, "commit_offset": 20}
 
 
 @pytest.mark.parametrize(
-    ("now", "ends_at", "told"),
+    ("now", "ends_at", "expected"),
     [
         (BUILT, 6, [(20, 6, False)]),
         (BUILT, 34, [(20, 34, False)]),
@@ -204,7 +204,7 @@ BUILT: dict[str, Any] = {"last_lock_timestamp_ms": 77, "commit_offset": 20}
     ids=["beyond", "within", "further by now", "of messages nobody saw", "built anew", "dropped"],
 )
 def test_a_member_whose_process_queue_is_the_same_goes_on_where_it_was(
-    now: dict[str, Any], ends_at: int, told: list[tuple[int, int, bool]]
+    now: dict[str, Any], ends_at: int, expected: list[tuple[int, int, bool]]
 ) -> None:
     members = {"connections": connected("a")}
     nobody: dict[str, Any] = {"progress": {}, "topics": {}, "ends": {}}
@@ -215,7 +215,7 @@ def test_a_member_whose_process_queue_is_the_same_goes_on_where_it_was(
         look(30_000, 0, ends_at, progress={}, running=holding("a", **now), **members),
     )
     reports = [(one.offset, one.max_offset, one.accepted) for one in of(OffsetReport, anew)]
-    assert reports == told
+    assert reports == expected
     assert of(OffsetReport, later) == []
 
 
@@ -227,10 +227,10 @@ def test_a_client_that_does_not_say_when_it_built_its_queue_is_not_told_to_go_on
 
 
 def test_figures_that_were_asked_before_it_was_made_again_are_of_the_life_before() -> None:
-    _, told = played(look(0), look(10_000, committed=20, end=20, **ends(0, 6)))
-    assert lives(told) == [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
-    assert of(GroupWatermark, told) == []
-    assert [one.max_offset for one in of(QueueWatermark, told)] == [6]
+    _, reported = played(look(0), look(10_000, committed=20, end=20, **ends(0, 6)))
+    assert lives(reported) == [("TOPIC_GONE", 0), ("TOPIC_MADE_AGAIN", 0)]
+    assert of(GroupWatermark, reported) == []
+    assert [one.max_offset for one in of(QueueWatermark, reported)] == [6]
 
 
 def after_a_boot(before: Look, *looks: Look) -> list[list[Any]]:
@@ -261,13 +261,13 @@ def after_a_boot(before: Look, *looks: Look) -> list[list[Any]]:
 def test_a_store_that_was_emptied_is_another_life_and_a_log_that_was_cut_is_not(
     now: Look, expected: list[str]
 ) -> None:
-    (told,) = after_a_boot(look(0, **ends(8, 20), **LISTED), now)
-    assert [kind for kind, _ in lives(told)] == expected
+    (reported,) = after_a_boot(look(0, **ends(8, 20), **LISTED), now)
+    assert [kind for kind, _ in lives(reported)] == expected
 
 
 def test_one_that_an_emptied_store_lacks_is_made_again_when_it_comes() -> None:
-    told = after_a_boot(look(0, **LISTED), look(10_000, **AWAY), look(20_000, 2, 6, **LISTED))
-    assert [lives(facts) for facts in told] == [
+    reported = after_a_boot(look(0, **LISTED), look(10_000, **AWAY), look(20_000, 2, 6, **LISTED))
+    assert [lives(facts) for facts in reported] == [
         [("TOPIC_GONE", 0)],
         [("TOPIC_MADE_AGAIN", 10_000)],
     ]

@@ -125,5 +125,5 @@ def test_gold_has_every_row_once_although_two_drivers_go_on_from_the_same_cycle(
     assert took_over.next_cycle() is not None
 
     lake = Lake.at(str(tmp_path))
-    told = lake.table(lake.gold("rebalances")).to_pyarrow_table()["client_id"].to_pylist()
-    assert sorted(told) == ["c1", "c2", "c3"]
+    clients = lake.table(lake.gold("rebalances")).to_pyarrow_table()["client_id"].to_pylist()
+    assert sorted(clients) == ["c1", "c2", "c3"]

@@ -19,11 +19,11 @@ def routing(**keys: Any) -> Routing:
     return made
 
 
-def heard(told: dict[int, pl.DataFrame], *, until_s: int, rules: AlertRules) -> Heard:
+def heard(frames: dict[int, pl.DataFrame], *, until_s: int, rules: AlertRules) -> Heard:
     """Look each ten seconds; `told`: what gold gets, by the second."""
     player = Player(rules, rules.spans_us)
     for at_s in range(0, until_s, 10):
-        new = {"group_state": told[at_s]} if at_s in told else {}
+        new = {"group_state": frames[at_s]} if at_s in frames else {}
         player.look(NOON_US + at_s * SECOND_US, new)
     return player.heard()
 
@@ -42,8 +42,8 @@ WAITS = AlertRules((rule(**{"for": "30s"}),), routing())
 
 def test_an_alert_is_told_when_its_wait_and_that_of_its_group_are_over() -> None:
     found = heard({0: state(0, 5), 20: state(20, 90)}, until_s=300, rules=WAITS)
-    (told,) = found.reported
-    assert (seconds(told.begin_us), told.end_us, told.group) == (60, None, "orders")
+    (alert,) = found.reported
+    assert (seconds(alert.begin_us), alert.end_us, alert.group) == (60, None, "orders")
     assert [len(one) for one in found.notices] == [1]
 
 
@@ -78,18 +78,18 @@ def test_knowing_what_comes_changes_nothing_of_what_is_told() -> None:
         annotations={"summary": "{{ groups }}"},
     )
     rules = AlertRules((*WAITS.rules, calm, counts), routing())
-    told = {20: state(20, 5), 300: state(300, 90), 500: state(500, 5), 900: state(900, 90)}
+    frames = {20: state(20, 5), 300: state(300, 90), 500: state(500, 5), 900: state(900, 90)}
     expected = Player(rules, rules.spans_us)
     for at_s in range(0, 1_200, 10):
         if not at_s % 400:
-            coming = [state for when, state in told.items() if at_s <= when < at_s + 400]
+            coming = [state for when, state in frames.items() if at_s <= when < at_s + 400]
             none = rows("group_state").clear()
             stretch = {"group_state": pl.concat([none, *coming]), "ended_queues": ENDED}
             expected.expect(stretch)
-        new = {"group_state": told[at_s]} if at_s in told else {}
+        new = {"group_state": frames[at_s]} if at_s in frames else {}
         expected.look(NOON_US + at_s * SECOND_US, new)
     found = expected.heard()
-    assert found == heard(told, until_s=1_200, rules=rules)
+    assert found == heard(frames, until_s=1_200, rules=rules)
     assert [(seconds(one.begin_us), one.group) for one in found.reported] == [
         (10, ""),
         (340, "orders"),

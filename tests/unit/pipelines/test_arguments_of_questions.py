@@ -51,8 +51,8 @@ ODD = st.one_of(
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> tm.LakeHandle:
-    told = write_gold_lake(tmp_path_factory.mktemp("given") / "lake")
-    return replace(tm.connect(told.root), clock=lambda: END)
+    written = write_gold_lake(tmp_path_factory.mktemp("given") / "lake")
+    return replace(tm.connect(written.root), clock=lambda: END)
 
 
 @pytest.mark.parametrize("name", [*TIMES, *NUMBERS, *TEXTS])
@@ -139,10 +139,10 @@ def test_a_range_that_ends_before_anything_was_judged_is_no_answer(
 def test_a_range_that_begins_before_anything_was_judged_says_so(
     lake: tm.LakeHandle, question: str, since: str
 ) -> None:
-    told = getattr(lake, question)("billing", since=since)
-    assert " Nothing is known from before 2026-03-01 12:00:0" in told.verdict
+    answer = getattr(lake, question)("billing", since=since)
+    assert " Nothing is known from before 2026-03-01 12:00:0" in answer.verdict
     within = getattr(lake, question)("billing", since="2026-03-01T12:01:00")
     assert "Nothing is known" not in within.verdict
     whole = getattr(lake, question)("billing")
     if question != "lag":
-        assert whole.rows.equals(told.rows)
+        assert whole.rows.equals(answer.rows)

@@ -22,7 +22,7 @@ def incident(begin_s: int, end_s: int, **more: object) -> Incident:
     return Incident(begin_s * S, end_s * S, "orders", "FROZEN_HEAD", **more)  # type: ignore[arg-type]
 
 
-def told(
+def alert_of(
     begin_s: int, end_s: int | None, *, queue_id: int | None = 0, topic: str = "sales"
 ) -> Told:
     """Of a queue of the group "orders"."""
@@ -38,7 +38,7 @@ def score_of(incidents: list[Incident], says: list[Told], over: Range = HOUR) ->
 
 
 def test_what_is_told_within_an_incident_finds_it_after_that_time() -> None:
-    score = score_of([incident(100, 200)], [told(112, 205)])
+    score = score_of([incident(100, 200)], [alert_of(112, 205)])
     assert (score.found, score.missed, score.false, score.notices) == (1, 0, 0, 1)
     assert score.detections_us == [12 * S]
 
@@ -50,47 +50,53 @@ def test_an_incident_that_nobody_tells_of_is_missed() -> None:
 
 
 def test_what_begins_before_an_incident_or_long_after_it_is_false() -> None:
-    score = score_of([incident(100, 200)], [told(20, 30), told(261, 300)])
+    score = score_of([incident(100, 200)], [alert_of(20, 30), alert_of(261, 300)])
     assert (score.found, score.missed, score.false, score.notices) == (0, 1, 2, 2)
 
 
 def test_the_traces_of_an_incident_are_not_false_and_do_not_count_as_early() -> None:
-    score = score_of([incident(100, 200)], [told(250, 270)])
+    score = score_of([incident(100, 200)], [alert_of(250, 270)])
     assert (score.found, score.false) == (1, 0)
     assert score.detections_us == [150 * S]
 
 
 def test_what_was_told_all_along_finds_an_incident_at_no_known_time() -> None:
-    score = score_of([incident(100, 200)], [told(20, 150)])
+    score = score_of([incident(100, 200)], [alert_of(20, 150)])
     assert (score.found, score.missed, score.false) == (1, 0, 1)
     assert score.detections_us == []
 
 
 def test_a_queue_s_incident_is_not_found_by_what_is_told_of_its_neighbour_or_of_the_group() -> None:
     of_queue_1 = incident(100, 200, topic="sales", queue_id=1)
-    assert score_of([of_queue_1], [told(110, None, queue_id=0)]).missed == 1
-    assert score_of([of_queue_1], [told(110, None, queue_id=None)]).missed == 1
-    assert score_of([of_queue_1], [told(110, None, queue_id=1, topic="other")]).missed == 1
-    assert score_of([of_queue_1], [told(110, None, queue_id=1)]).missed == 0
-    assert score_of([incident(100, 200)], [told(110, None, queue_id=None)]).missed == 0
+    assert score_of([of_queue_1], [alert_of(110, None, queue_id=0)]).missed == 1
+    assert score_of([of_queue_1], [alert_of(110, None, queue_id=None)]).missed == 1
+    assert score_of([of_queue_1], [alert_of(110, None, queue_id=1, topic="other")]).missed == 1
+    assert score_of([of_queue_1], [alert_of(110, None, queue_id=1)]).missed == 0
+    assert score_of([incident(100, 200)], [alert_of(110, None, queue_id=None)]).missed == 0
 
 
 def test_what_is_told_of_many_queues_at_once_or_one_after_the_other_is_one_notice() -> None:
-    says = [told(110, 150, queue_id=0), told(110, 130, queue_id=1), told(140, 170, queue_id=2)]
+    says = [
+        alert_of(110, 150, queue_id=0),
+        alert_of(110, 130, queue_id=1),
+        alert_of(140, 170, queue_id=2),
+    ]
     assert score_of([incident(100, 200)], says).notices == 1
-    assert score_of([incident(100, 200)], [told(110, 120), told(120, 130)]).notices == 1
-    assert score_of([incident(100, 200)], [told(110, 120), told(121, 130)]).notices == 2
+    assert score_of([incident(100, 200)], [alert_of(110, 120), alert_of(120, 130)]).notices == 1
+    assert score_of([incident(100, 200)], [alert_of(110, 120), alert_of(121, 130)]).notices == 2
 
 
 def test_what_lies_outside_the_range_is_not_counted_but_still_explains() -> None:
     over = Range(100 * S, 200 * S, grace_us=60 * S)
     before, behind = incident(50, 90), incident(210, 220)
-    score = score_of([before, behind], [told(95, 97), told(110, 120), told(215, None)], over)
+    score = score_of(
+        [before, behind], [alert_of(95, 97), alert_of(110, 120), alert_of(215, None)], over
+    )
     assert (score.found, score.missed, score.notices, score.false) == (0, 0, 1, 0)
 
 
 def test_notices_a_day_are_those_of_the_range_by_its_length() -> None:
-    score = score_of([], [told(10, 20), told(30, 40)])
+    score = score_of([], [alert_of(10, 20), alert_of(30, 40)])
     assert score.notices_a_day(HOUR) == 48
     assert score.notices_a_day(Range(0, 2 * DAY_US, 0)) == 1
 
@@ -102,12 +108,12 @@ incident_lists = st.lists(
     st.builds(lambda span, queue: incident(*span, queue_id=queue), spans, st.none() | queues),
     max_size=6,
 )
-told_lists = st.lists(
-    st.builds(lambda span, queue: told(*span, queue_id=queue), spans, queues), max_size=12
+alert_lists = st.lists(
+    st.builds(lambda span, queue: alert_of(*span, queue_id=queue), spans, queues), max_size=12
 )
 
 
-@given(incident_lists, told_lists)
+@given(incident_lists, alert_lists)
 def test_every_incident_is_found_or_missed_and_the_order_of_what_is_told_means_nothing(
     incidents: list[Incident], says: list[Told]
 ) -> None:
@@ -122,18 +128,18 @@ def test_every_incident_is_found_or_missed_and_the_order_of_what_is_told_means_n
     )
 
 
-@given(incident_lists, told_lists, st.integers(0, 3600))
+@given(incident_lists, alert_lists, st.integers(0, 3600))
 def test_who_tells_more_misses_no_more(
     incidents: list[Incident], says: list[Told], at: int
 ) -> None:
-    more = score_of(incidents, [*says, told(at, None, queue_id=0)])
+    more = score_of(incidents, [*says, alert_of(at, None, queue_id=0)])
     assert more.missed <= score_of(incidents, says).missed
 
 
 def test_what_nobody_can_know_is_unknown_and_not_nought_or_never() -> None:
     nothing_said = Outcome(HOUR, groups=0, scores={"ours": Score()}, has_truth=False)
-    told = json.loads(as_json(nothing_said))["rules"][0]
-    assert {told[name] for name in ("found", "detection_ms_max", "notices_a_day")} == {None}
+    rule = json.loads(as_json(nothing_said))["rules"][0]
+    assert {rule[name] for name in ("found", "detection_ms_max", "notices_a_day")} == {None}
     assert cells_of(nothing_said) == ["unknown"] * 6
     well = Outcome(HOUR, groups=3, scores={"ours": Score()}, has_truth=True)
     assert cells_of(well) == ["0", "0", "0", "never", "never", "0.0"]
@@ -151,9 +157,9 @@ def alert(begin_s: int, end_s: int | None = None, **place: object) -> Told:
     return Told(begin_s * S, ended, "shop", is_alert=True, **named)  # type: ignore[arg-type]
 
 
-def score_of_alerts(incidents: list[Incident], told: list[Told], *notices: list[Told]) -> Score:
+def score_of_alerts(incidents: list[Incident], alerts: list[Told], *notices: list[Told]) -> Score:
     score = Score()
-    add_alerts(score, incidents, Heard(told, list(notices)), HOUR)
+    add_alerts(score, incidents, Heard(alerts, list(notices)), HOUR)
     return score
 
 

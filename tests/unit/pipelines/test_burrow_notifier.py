@@ -26,7 +26,9 @@ def notifier(*modules: ModuleSettings) -> Notifier:
     return made
 
 
-def told(watching: Notifier, *evaluations: tuple[int, Status]) -> list[tuple[str, str, str | None]]:
+def sent_for(
+    watching: Notifier, *evaluations: tuple[int, Status]
+) -> list[tuple[str, str, str | None]]:
     """Second, what is sent and the incident, of each notice about ORDERS."""
     return [
         (f"{second} s", notice.sending.value, notice.incident_id)
@@ -37,7 +39,7 @@ def told(watching: Notifier, *evaluations: tuple[int, Status]) -> list[tuple[str
 
 def test_an_incident_has_one_id_from_the_first_bad_status_to_the_first_ok() -> None:
     watching = notifier(ModuleSettings("mail", interval_s=10, send_close=True))
-    assert told(
+    assert sent_for(
         watching, (0, WARN), (20, ERR), (40, OK), (60, OK), (80, WARN), (100, NOTFOUND), (120, OK)
     ) == [
         ("0 s", "open", "id1"),
@@ -51,7 +53,7 @@ def test_an_incident_has_one_id_from_the_first_bad_status_to_the_first_ok() -> N
 def test_a_module_is_silent_until_more_than_its_send_interval_has_gone() -> None:
     watching = notifier(ModuleSettings("mail", interval_s=10, send_interval_s=60))
     evaluations = [(second, WARN) for second in (0, 10, 60, 61, 120, 122)]
-    assert [when for when, _, _ in told(watching, *evaluations)] == ["0 s", "61 s", "122 s"]
+    assert [when for when, _, _ in sent_for(watching, *evaluations)] == ["0 s", "61 s", "122 s"]
 
 
 def test_without_a_send_interval_it_is_the_interval() -> None:
@@ -61,13 +63,13 @@ def test_without_a_send_interval_it_is_the_interval() -> None:
 
 def test_a_close_lets_the_next_incident_be_told_at_once() -> None:
     watching = notifier(ModuleSettings("mail", send_interval_s=3600, send_close=True))
-    sent = told(watching, (0, WARN), (10, OK), (20, WARN))
+    sent = sent_for(watching, (0, WARN), (10, OK), (20, WARN))
     assert [what for _, what, _ in sent] == ["open", "close", "open"]
 
 
 def test_without_send_close_the_next_incident_waits_for_the_send_interval() -> None:
     watching = notifier(ModuleSettings("mail", send_interval_s=3600))
-    assert [when for when, _, _ in told(watching, (0, WARN), (10, OK), (20, ERR))] == ["0 s"]
+    assert [when for when, _, _ in sent_for(watching, (0, WARN), (10, OK), (20, ERR))] == ["0 s"]
 
 
 def test_each_module_has_its_own_threshold_and_memory() -> None:
@@ -101,17 +103,17 @@ def test_without_modules_nothing_is_due_for_years() -> None:
 
 def test_a_group_that_disappears_takes_its_open_incident_with_it() -> None:
     watching = notifier(ModuleSettings("mail", send_close=True))
-    told(watching, (0, WARN))
+    sent_for(watching, (0, WARN))
     watching.refresh([BILLS], last_evaluated_ms=0)
-    assert told(watching, (10, OK)) == []
+    assert sent_for(watching, (10, OK)) == []
     assert watching.incident(ORDERS) is None
     watching.refresh([ORDERS, BILLS], last_evaluated_ms=0)
-    assert told(watching, (20, OK), (30, WARN)) == [("30 s", "open", "id2")]
+    assert sent_for(watching, (20, OK), (30, WARN)) == [("30 s", "open", "id2")]
 
 
 def test_a_group_that_stays_keeps_its_incident_over_a_refresh() -> None:
     watching = notifier(ModuleSettings("mail", send_close=True))
-    told(watching, (0, WARN))
+    sent_for(watching, (0, WARN))
     watching.refresh([ORDERS], last_evaluated_ms=7)
     assert watching.incident(ORDERS) == ("id1", 0)
 

@@ -83,8 +83,8 @@ def test_a_column_that_may_be_null_since_takes_null_beside_what_it_held(tmp_path
     assert add_declared_columns(lake, address, CONSUMER_LAG.columns) == ()
     write_deltalake(address, gold_row(seq=2, lag_messages=None), mode="append")
     assert "gold/consumer_lag: merged 2 files of 2026-03-01 into 1" in tended(lake)
-    told = lake.rows(address, "true", CONSUMER_LAG.columns).to_pylist()
-    assert {row["seq"]: row["lag_messages"] for row in told} == {1: 1, 2: None}
+    rows = lake.rows(address, "true", CONSUMER_LAG.columns).to_pylist()
+    assert {row["seq"]: row["lag_messages"] for row in rows} == {1: 1, 2: None}
 
 
 def test_an_older_bronze_table_is_shipped_to_and_merged(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def written(root: Path, seed: int = 11) -> Lake:
             for name, to in (("c/a/0", a), ("c/b/0", b))
         ]
         body = json.dumps({"cuts": cuts, "places": {}, "chains": {0: ["state"] * 9}})
-        told = {"run_id": "run", "cycle": cycle, "recorded_at": at, "recorded_date": at.date()}
-        rows.append({**told, "phase": PLANNED, "body": body})
-        rows.append({**told, "phase": DONE, "body": '{"chains": {}, "settings": "{}"}'})
+        fields = {"run_id": "run", "cycle": cycle, "recorded_at": at, "recorded_date": at.date()}
+        rows.append({**fields, "phase": PLANNED, "body": body})
+        rows.append({**fields, "phase": DONE, "body": '{"chains": {}, "settings": "{}"}'})
     write_deltalake(
         lake.state(PLANS),
         pa.Table.from_pylist(rows),
@@ -179,8 +179,8 @@ def test_cycles_that_an_earlier_version_dropped_are_said_to_be_gone(lake: Lake) 
     maintained(lake)
     assert oldest_kept(lake) == oldest
     later = FIRST_DAY + timedelta(seconds=(oldest + 30) * STEP_S)
-    told = revision_of(lake, last, later)
-    assert told is None or told.known_at is not None
+    revision = revision_of(lake, last, later)
+    assert revision is None or revision.known_at is not None
 
 
 def with_done(lake: Lake) -> Lake:

@@ -38,7 +38,7 @@ NAMES = st.sampled_from(["a", "b", "group", "group-2", ""])
 ROWS = st.lists(st.tuples(NAMES, NAMES, NAMES, st.integers(1, 50)), max_size=40)
 
 
-def rows_of(told: list[tuple[str, str, str, int]]) -> pa.Table:
+def rows_of(given: list[tuple[str, str, str, int]]) -> pa.Table:
     """Rows of (cluster, group, emitter, seq)."""
     schema = pa.schema(
         [
@@ -49,20 +49,20 @@ def rows_of(told: list[tuple[str, str, str, int]]) -> pa.Table:
         ]
     )
     return pa.Table.from_pylist(
-        [dict(zip(schema.names, one, strict=True)) for one in told], schema=schema
+        [dict(zip(schema.names, one, strict=True)) for one in given], schema=schema
     )
 
 
 @given(ROWS, st.integers(1, 7))
 def test_every_row_goes_to_the_bucket_of_its_group_and_to_no_other(
-    told: list[tuple[str, str, str, int]], buckets: int
+    facts: list[tuple[str, str, str, int]], buckets: int
 ) -> None:
     arrived = []
-    for bucket, part in split(rows_of(told), Reach.GROUP, buckets):
+    for bucket, part in split(rows_of(facts), Reach.GROUP, buckets):
         for row in unpacked(packed(part)).to_pylist():
             assert bucket == bucket_of(row["cluster"], row["group"], buckets=buckets)
             arrived.append(tuple(row.values()))
-    assert sorted(arrived) == sorted(told)
+    assert sorted(arrived) == sorted(facts)
 
 
 def test_a_part_carries_the_names_of_its_own_groups_alone() -> None:
@@ -79,20 +79,20 @@ def test_a_part_carries_the_names_of_its_own_groups_alone() -> None:
 
 @given(ROWS)
 def test_what_concerns_everybody_goes_to_every_bucket(
-    told: list[tuple[str, str, str, int]],
+    facts: list[tuple[str, str, str, int]],
 ) -> None:
-    parts = dict(split(rows_of(told), Reach.ALL, 3))
-    assert all(part.num_rows == len(told) for part in parts.values())
-    assert len(parts) == (3 if told else 0)
+    parts = dict(split(rows_of(facts), Reach.ALL, 3))
+    assert all(part.num_rows == len(facts) for part in parts.values())
+    assert len(parts) == (3 if facts else 0)
 
 
 @given(ROWS, st.dictionaries(NAMES, st.tuples(st.integers(0, 50), st.integers(0, 50))))
 def test_a_cut_takes_the_rows_between_its_marks_and_nobody_elses(
-    told: list[tuple[str, str, str, int]], cuts: dict[str, tuple[int, int]]
+    facts: list[tuple[str, str, str, int]], cuts: dict[str, tuple[int, int]]
 ) -> None:
-    taken = [tuple(row.values()) for row in within(rows_of(told), cuts).to_pylist()]
+    taken = [tuple(row.values()) for row in within(rows_of(facts), cuts).to_pylist()]
     expected = [
-        one for one in told if one[2] in cuts and cuts[one[2]][0] < one[3] <= cuts[one[2]][1]
+        one for one in facts if one[2] in cuts and cuts[one[2]][0] < one[3] <= cuts[one[2]][1]
     ]
     assert taken == expected
 
@@ -121,14 +121,14 @@ def test_state_comes_back_as_it_was_saved_whatever_was_saved_as_a_difference(
     table = pa.table({"value": pa.array(begin, pa.int64())})
     state = {"queues": {"all": table}, "owners": {"all": table}}
     chain = kept.save((), {}, Computed({}, state), cycle=0)
-    for cycle, (step, changed, added, tells) in enumerate(changes, start=1):
+    for cycle, (step, changed, added, is_changed) in enumerate(changes, start=1):
         values = state[step]["all"]["value"].to_pylist()
         positions = [at for at in changed if at < len(values)]
         for at in positions:
             values[at] = changed[at]
         positions += range(len(values), len(values) + len(added))
         news = {step: {"all": pa.table({"value": pa.array([*values, *added], pa.int64())})}}
-        touched = {step: {"all": np.array(positions, np.int64)}} if tells else {}
+        touched = {step: {"all": np.array(positions, np.int64)}} if is_changed else {}
         chain = kept.save(chain, state, Computed({}, news, touched), cycle=cycle)
         state = {**state, **news}
         assert len(chain) <= CHAIN_MAX
@@ -260,11 +260,11 @@ def test_rows_of_two_days_are_two_files_whose_statistics_bound_them(tmp_path: Pa
     lake = Lake.at(str(tmp_path))
     files = written(lake, MIDNIGHT_US - 1, MIDNIGHT_US, MIDNIGHT_US + 1_500_001)
     assert [(file.partition, file.rows) for file in files] == [("2026-03-01", 1), ("2026-03-02", 2)]
-    told = json.loads(files[1].statistics)
-    assert told["numRecords"] == 2
-    assert told["minValues"]["observed_at"] == "2026-03-02T00:00:00.000000Z"
-    assert told["maxValues"]["observed_at"] == "2026-03-02T00:00:01.500001Z"
-    assert (told["minValues"]["group"], told["maxValues"]["group"]) == ("g2", "g3")
+    statistics = json.loads(files[1].statistics)
+    assert statistics["numRecords"] == 2
+    assert statistics["minValues"]["observed_at"] == "2026-03-02T00:00:00.000000Z"
+    assert statistics["maxValues"]["observed_at"] == "2026-03-02T00:00:01.500001Z"
+    assert (statistics["minValues"]["group"], statistics["maxValues"]["group"]) == ("g2", "g3")
     assert pq.read_table(f"{lake.gold(REBALANCES.name)}/{files[0].path}").num_rows == 1
 
 

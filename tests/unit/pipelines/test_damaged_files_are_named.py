@@ -36,8 +36,8 @@ def test_of_what_went_wrong_in_a_worker_the_last_sentence_is_told() -> None:
         except ValueError as error:
             raise LakeError("part-7.parquet is damaged (no magic bytes)") from error
     except LakeError:
-        told = traceback.format_exc()
-    worker = RuntimeError(f"An exception was thrown from the worker:\n{told}\n\tat org.Spark.run")
+        trace = traceback.format_exc()
+    worker = RuntimeError(f"An exception was thrown from the worker:\n{trace}\n\tat org.Spark.run")
     assert first_line(worker) == "part-7.parquet is damaged (no magic bytes)"
 
 
@@ -70,10 +70,10 @@ def test_a_cycle_names_the_file(driver: Driver, tmp_path: Path, files: str, dama
 def as_executors_do(order: WorkOrder) -> list[BucketDone]:
     """The two stages of a large cut, without Spark between them."""
     parts = [*job._read(order, range(max(1, len(order.readings))))]
-    told: list[str] = []
+    lines: list[str] = []
     for bucket in range(order.buckets):
-        told += job._judge(order, [part for part in parts if part[0] == bucket])
-    return [BucketDone.from_json(text) for text in task_failures.done(told)]
+        lines += job._judge(order, [part for part in parts if part[0] == bucket])
+    return [BucketDone.from_json(text) for text in task_failures.done(lines)]
 
 
 @pytest.mark.parametrize("files", ["bronze/lifecycle", "state/keyed"])

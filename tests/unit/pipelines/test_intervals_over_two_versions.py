@@ -17,16 +17,16 @@ BEHIND = END + timedelta(microseconds=1)
 
 
 def interval(revision: int, state: str = "OPEN", **values: Any) -> dict[str, Any]:
-    told = NOON + timedelta(minutes=revision)
+    revised_at = NOON + timedelta(minutes=revision)
     return {
         "window_id": "w",
         "revision": revision,
         "state": state,
-        "observed_at": told,
-        "valid_from": told,
-        "observed_date": told.date(),
+        "observed_at": revised_at,
+        "valid_from": revised_at,
+        "observed_date": revised_at.date(),
         "opened_at": NOON,
-        "closed_at": told if state == "CLOSED" else None,
+        "closed_at": revised_at if state == "CLOSED" else None,
         "emitter": "c/b/0",
         "seq": 10 * revision,
         "rule": "old",
@@ -34,9 +34,9 @@ def interval(revision: int, state: str = "OPEN", **values: Any) -> dict[str, Any
     }
 
 
-def rows(*told: dict[str, Any]) -> pl.DataFrame:
+def rows(*given: dict[str, Any]) -> pl.DataFrame:
     empty = pl.DataFrame([interval(1, "CLOSED")]).clear()
-    return pl.DataFrame(list(told), schema=empty.schema) if told else empty
+    return pl.DataFrame(list(given), schema=empty.schema) if given else empty
 
 
 def new(revision: int, state: str = "OPEN", **values: Any) -> dict[str, Any]:

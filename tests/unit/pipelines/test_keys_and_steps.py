@@ -41,13 +41,13 @@ def table(keys: list[tuple[str, str, int]]) -> pa.Table:
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "c", None])), max_size=4))
 def test_a_text_is_one_of_some_or_not_and_one_that_is_unknown_is_not(
-    told: list[list[str | None]],
+    columns: list[list[str | None]],
 ) -> None:
-    plain = pa.chunked_array([pa.array(part, pa.string()) for part in told], pa.string())
+    plain = pa.chunked_array([pa.array(part, pa.string()) for part in columns], pa.string())
     coded = pa.chunked_array(
-        [pa.array(part, pa.string()).cast(KEY_TEXT) for part in told], KEY_TEXT
+        [pa.array(part, pa.string()).cast(KEY_TEXT) for part in columns], KEY_TEXT
     )
-    wanted = [text in ("a", "c") for part in told for text in part]
+    wanted = [text in ("a", "c") for part in columns for text in part]
     for column in (plain, coded):
         assert is_one_of(column, "a", "c").to_pylist() == wanted
 
@@ -80,8 +80,8 @@ def test_keys_whose_values_lie_far_apart_are_told_apart_like_all(
 ) -> None:
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
     names = ("one", "other", "third")
-    told = pa.table([pa.array(column, pa.int64()) for column in columns], names=list(names))
-    numbers, first = numbered(told, names)
+    table = pa.table([pa.array(column, pa.int64()) for column in columns], names=list(names))
+    numbers, first = numbered(table, names)
     assert [rows[first[number]] for number in numbers] == rows
     assert len(first) == len(set(rows))
 
@@ -130,7 +130,7 @@ def test_without_new_rows_nothing_is_called_and_nothing_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "told"),
+    ("steps", "reason"),
     [
         ([Step("a", ("b",), sums, makes=NUMBERS)], "read what nobody makes: b"),
         (
@@ -139,8 +139,8 @@ def test_without_new_rows_nothing_is_called_and_nothing_forgotten() -> None:
         ),
     ],
 )
-def test_steps_that_cannot_be_ordered_are_refused(steps: list[Step], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_steps_that_cannot_be_ordered_are_refused(steps: list[Step], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         in_order(steps)
 
 

@@ -54,9 +54,9 @@ def test_a_torn_table_is_got_back_the_way_it_was_made(
     log.mkdir(parents=True)
     (log / "00000000000000000003.json").write_text('{"commitInfo":{}}')
     lake = Lake.at(str(tmp_path))
-    with pytest.raises(LakeError, match="its log is incomplete; restore the folder, or") as told:
+    with pytest.raises(LakeError, match="its log is incomplete; restore the folder, or") as raised:
         lake.table(f"{lake.root}/{table}")
-    assert remedy in str(told.value)
+    assert remedy in str(raised.value)
 
 
 def test_a_lake_nobody_ships_to_is_one_sentence(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_of_a_report_the_line_is_told_that_says_what_is_wrong() -> None:
     engine.foundation.errors.LakeError: a.parquet cannot be read
      SQLSTATE: 38000
     JVM stacktrace: ..."""
-    told = first_line(RuntimeError(textwrap.dedent(report)))
-    assert told == "a.parquet cannot be read"
+    line = first_line(RuntimeError(textwrap.dedent(report)))
+    assert line == "a.parquet cannot be read"
     assert first_line(OSError("disk full\nat /x")) == "disk full"
     assert first_line(ValueError()) == "ValueError"

@@ -24,7 +24,7 @@ AT = END - timedelta(minutes=5)
 
 def lost(number: int, **row: Any) -> dict[str, Any]:
     """A range of the group shipping on orders that was deleted unread, so many seconds later."""
-    told = {
+    fields = {
         "observed_at": AT + timedelta(seconds=number),
         "observed_date": AT.date(),
         "cluster": CLUSTER,
@@ -36,8 +36,8 @@ def lost(number: int, **row: Any) -> dict[str, Any]:
         "error_messages": 0,
         **row,
     }
-    told["messages"] = told["to_offset"] - told["from_offset"]
-    return {**told, "evidence": lost_unread(told["group"], [told])}
+    fields["messages"] = fields["to_offset"] - fields["from_offset"]
+    return {**fields, "evidence": lost_unread(fields["group"], [fields])}
 
 
 def left(topic: str) -> dict[str, Any]:

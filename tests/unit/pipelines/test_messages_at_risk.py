@@ -16,7 +16,7 @@ from tests.gold_lake import write_gold_lake
 from tests.lake_story import append_rows
 
 
-def windows(*told: tuple[str, int, int, int]) -> pl.DataFrame:
+def windows(*ranges: tuple[str, int, int, int]) -> pl.DataFrame:
     """Of each its group, queue and range."""
     rows = [
         {
@@ -28,7 +28,7 @@ def windows(*told: tuple[str, int, int, int]) -> pl.DataFrame:
             "from_offset": begin,
             "to_offset": end,
         }
-        for group, queue, begin, end in told
+        for group, queue, begin, end in ranges
     ]
     return pl.DataFrame(rows, schema_overrides={"from_offset": pl.Int64, "to_offset": pl.Int64})
 
@@ -50,11 +50,11 @@ TOLD = st.lists(
 
 
 @given(TOLD)
-def test_it_is_the_number_of_different_messages(told: list[tuple[str, int, int, int]]) -> None:
-    messages = {(g, queue, at) for g, queue, begin, end in told for at in range(begin, end)}
-    assert at_risk(windows(*told)) == len(messages)
-    by_group = dict(at_risk_by(windows(*told), "group").iter_rows())
-    assert by_group == {g: sum(one[0] == g for one in messages) for g in {one[0] for one in told}}
+def test_it_is_the_number_of_different_messages(ranges: list[tuple[str, int, int, int]]) -> None:
+    messages = {(g, queue, at) for g, queue, begin, end in ranges for at in range(begin, end)}
+    assert at_risk(windows(*ranges)) == len(messages)
+    by_group = dict(at_risk_by(windows(*ranges), "group").iter_rows())
+    assert by_group == {g: sum(one[0] == g for one in messages) for g in {one[0] for one in ranges}}
 
 
 def test_the_answer_about_duplicates_counts_them_once(tmp_path: Path) -> None:

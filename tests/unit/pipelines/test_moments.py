@@ -133,7 +133,7 @@ class TestOwnSilences:
         assert found is not None
         return {one.emitter: one.silence_us // 1_000_000 for one in found.reached}
 
-    def tell(self, lake: Lake, seq: int, report_each_ms: int) -> None:
+    def report(self, lake: Lake, seq: int, report_each_ms: int) -> None:
         observer = BronzeWriter(Path(lake.root))
         observer.emitter, observer.seq = self.OBSERVED, seq - 1
         observer.report(
@@ -142,13 +142,13 @@ class TestOwnSilences:
         observer.ship()
 
     def test_it_may_be_silent_for_longer_than_a_broker(self, lake: Lake) -> None:
-        self.tell(lake, 1, 10_000)
-        self.tell(lake, 7, 60_000)
+        self.report(lake, 1, 10_000)
+        self.report(lake, 7, 60_000)
         assert self.found(lake, A, self.OBSERVED) == {A: 25, self.OBSERVED: 125}
 
     def test_what_it_told_after_the_cycle_does_not_count(self, lake: Lake) -> None:
-        self.tell(lake, 7, 20_000)
-        self.tell(lake, 51, 60_000)
+        self.report(lake, 7, 20_000)
+        self.report(lake, 51, 60_000)
         assert self.found(lake, self.OBSERVED) == {self.OBSERVED: 45}
 
     @pytest.mark.parametrize(("silence_s", "silences"), [(25, [40]), (45, []), (125, [])])
@@ -222,10 +222,10 @@ class TestNobodyReports:
     def looked(lake: Lake, at: datetime) -> None:
         """The driver says that it looked then, and nothing was new."""
         now = at.isoformat(timespec="milliseconds")
-        told = Holder(DRIVER, "here", 7, now, "t", now, released=True, looked=now).as_bytes()
+        holder = Holder(DRIVER, "here", 7, now, "t", now, released=True, looked=now).as_bytes()
         address = Path(lake.state("leases")) / f"{DRIVER}.json"
         address.parent.mkdir(exist_ok=True)
-        address.write_bytes(told)
+        address.write_bytes(holder)
 
     def after(self, lake: Lake, seconds: float, *emitters: str) -> Moment:
         """A cycle of these, after which the driver has waited for so long."""
@@ -257,7 +257,7 @@ class TestNobodyReports:
 
     def test_one_that_reports_seldom_may_be_silent_for_longer(self, lake: Lake) -> None:
         story = TestOwnSilences()
-        story.tell(lake, 1, 60_000)
+        story.report(lake, 1, 60_000)
         assert self.after(lake, 120, self.ONLY).silent == ()
         assert [one.emitter for one in self.after(lake, 126, self.ONLY).silent] == [self.ONLY]
 
@@ -303,23 +303,23 @@ class TestNewest:
 
     @settings(max_examples=25, deadline=None)
     @given(
-        told=st.lists(
+        rows_at=st.lists(
             st.tuples(st.integers(0, 1500), st.integers(0, 2)), min_size=1, max_size=12, unique=True
         ),
         asked=st.integers(0, 1600),
     )
     def test_it_is_the_last_row_at_or_before_the_moment_within_the_look_back(
-        self, tmp_path_factory: pytest.TempPathFactory, told: list[tuple[int, int]], asked: int
+        self, tmp_path_factory: pytest.TempPathFactory, rows_at: list[tuple[int, int]], asked: int
     ) -> None:
         lake = Lake.at(str(tmp_path_factory.mktemp("newest") / "lake"))
-        rows = [row(second, queue) for second, queue in told]
+        rows = [row(second, queue) for second, queue in rows_at]
         append_rows(lake.gold("consumer_lag"), CONSUMER_LAG.columns, rows, "observed_date")
         at = NOON + timedelta(seconds=asked)
         seen = Reading(OpenTables(lake), Moment("run", 1, (Reached(A, at, 10**9),)))
 
         within = (asked - LOOK_BACK.total_seconds(), asked)
         expected = {
-            queue: second for second, queue in sorted(told) if within[0] <= second <= within[1]
+            queue: second for second, queue in sorted(rows_at) if within[0] <= second <= within[1]
         }
         newest = seen.newest("consumer_lag")
         seconds = (newest["observed_at"] - NOON).dt.total_seconds().to_list()

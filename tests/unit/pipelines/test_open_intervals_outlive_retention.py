@@ -31,16 +31,16 @@ def day(back: int) -> datetime:
     return NOW - timedelta(days=back)
 
 
-def revision(name: str, window: str, number: int, told: int, **values: Any) -> dict[str, Any]:
+def revision(name: str, window: str, number: int, begin: int, **values: Any) -> dict[str, Any]:
     """A row of a table of intervals, told so many days ago; `opened` and `closed` likewise."""
     opened, closed = values["opened"], values.get("closed")
     common = {
         "window_id": window,
         "revision": number,
         "state": "OPEN" if closed is None else "CLOSED",
-        "observed_at": day(told),
-        "observed_date": day(told).date(),
-        "valid_from": day(told),
+        "observed_at": day(begin),
+        "observed_date": day(begin).date(),
+        "valid_from": day(begin),
         "opened_at": day(opened),
         "closed_at": None if closed is None else day(closed),
         "cluster": CLUSTER,

@@ -27,13 +27,13 @@ MESSAGE = "7F0000010A2B18B4AAC2166C0D4E0007"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return write_gold_lake(tmp_path_factory.mktemp("asked") / "lake")
 
 
 @pytest.fixture(scope="module")
-def lake(told: Lake) -> tm.LakeHandle:
-    return replace(tm.connect(told.root), clock=lambda: END + timedelta(seconds=9))
+def lake(written: Lake) -> tm.LakeHandle:
+    return replace(tm.connect(written.root), clock=lambda: END + timedelta(seconds=9))
 
 
 class TestNames:
@@ -184,37 +184,37 @@ class TestSentences:
         assert "<th>window_id</th>" not in stalls._repr_html_()
 
     def test_a_group_with_lag_that_nobody_has_judged_is_told(self, tmp_path: Path) -> None:
-        told = write_gold_lake(tmp_path / "lake")
-        row = _newest_lag(told)
+        written = write_gold_lake(tmp_path / "lake")
+        row = _newest_lag(written)
         append_rows(
-            told.gold("consumer_lag"),
+            written.gold("consumer_lag"),
             CONSUMER_LAG.columns,
             [{**row, "group": "new"}],
             "observed_date",
         )
-        said = tm.connect(told.root).groups().verdict
+        said = tm.connect(written.root).groups().verdict
         assert "1 group has lag and has not been judged: new." in said
 
 
 class TestOneMoment:
     def test_rows_of_a_cycle_that_is_not_complete_are_not_seen(self, tmp_path: Path) -> None:
-        told = write_gold_lake(tmp_path / "lake")
-        lake = replace(tm.connect(told.root), clock=lambda: END)
+        written = write_gold_lake(tmp_path / "lake")
+        lake = replace(tm.connect(written.root), clock=lambda: END)
         before = lake.lag("shipping")
-        row = _newest_lag(told)
+        row = _newest_lag(written)
         later = END + timedelta(seconds=5)
         half = [
             {**row, "observed_at": later, "seq": row["seq"] + 1000, "lag_messages": 9999},
             # Of the very same second, and yet of the next cycle.
             {**row, "observed_at": END, "seq": row["seq"] + 900, "lag_messages": 8888},
         ]
-        append_rows(told.gold("consumer_lag"), CONSUMER_LAG.columns, half, "observed_date")
+        append_rows(written.gold("consumer_lag"), CONSUMER_LAG.columns, half, "observed_date")
         assert lake.lag("shipping").verdict == before.verdict
         assert len(lake.lag("shipping")) == len(before)
         counted = "SELECT count(*) AS n FROM consumer_lag WHERE lag_messages > 8000"
         assert lake.sql(counted).df["n"].to_list() == [0]
 
-        complete_cycle(told, {EMITTER: (later, row["seq"] + 1000)})
+        complete_cycle(written, {EMITTER: (later, row["seq"] + 1000)})
         after = lake.lag("shipping")
         assert "It is judged to 2026-03-01 12:15:05 UTC." in after.verdict
         assert len(after) == len(before) + 2
@@ -222,9 +222,9 @@ class TestOneMoment:
         assert lake.sql(counted).df["n"].to_list() == [2]
 
     def test_an_open_window_tells_what_is_true_now_not_what_its_revision_recorded(
-        self, lake: tm.LakeHandle, told: Lake
+        self, lake: tm.LakeHandle, written: Lake
     ) -> None:
-        recorded = whole_table(told.table(told.gold("stalled_windows"))).to_pylist()
+        recorded = whole_table(written.table(written.gold("stalled_windows"))).to_pylist()
         frozen = next(row for row in recorded if row["kind"] == "FROZEN_HEAD")
         assert frozen["lag_messages"] == 127
         stalls = lake.stalls("shipping").df.set_index("kind")
@@ -235,15 +235,15 @@ class TestOneMoment:
     def test_an_unchanged_queue_is_known_for_a_snapshot_period_and_waits_longer(
         self, tmp_path: Path
     ) -> None:
-        told = write_gold_lake(tmp_path / "lake")
-        lake = tm.connect(told.root)
-        seq = _newest_lag(told)["seq"] + 10_000
-        complete_cycle(told, {EMITTER: (END + timedelta(minutes=10), seq)})
+        written = write_gold_lake(tmp_path / "lake")
+        lake = tm.connect(written.root)
+        seq = _newest_lag(written)["seq"] + 10_000
+        complete_cycle(written, {EMITTER: (END + timedelta(minutes=10), seq)})
         assert "the oldest has waited for 16 min 34 s" in lake.lag("shipping").verdict
         assert "for 16 min 34 s; 3,152 messages wait" in lake.stalls("shipping").verdict
         assert "3,164 messages and 16 min 34 s behind" in lake.groups().verdict
         assert lake.groups("stalled").df["time_lag_ms"].to_list() == [994_000]
-        complete_cycle(told, {EMITTER: (END + timedelta(minutes=13), seq)})
+        complete_cycle(written, {EMITTER: (END + timedelta(minutes=13), seq)})
         assert (
             "The lag of shipping is unknown: no report of it came" in lake.lag("shipping").verdict
         )
@@ -277,10 +277,10 @@ class TestOneMoment:
 
     def test_of_a_broker_that_fell_silent_no_verdict_is_left_standing(self, tmp_path: Path) -> None:
         """Its groups are unknown with the reason, lag and all; its open windows stay open."""
-        told = write_gold_lake(tmp_path / "lake")
+        written = write_gold_lake(tmp_path / "lake")
         other = {"DemoCluster/broker-b/0": (END + timedelta(seconds=26), 5)}
-        complete_cycle(told, {EMITTER: (END, 10**9), **other})
-        lake = replace(tm.connect(told.root), clock=lambda: END + timedelta(seconds=30))
+        complete_cycle(written, {EMITTER: (END, 10**9), **other})
+        lake = replace(tm.connect(written.root), clock=lambda: END + timedelta(seconds=30))
         groups = lake.groups()
         assert set(groups.rows["state"]) == {"UNKNOWN"}
         assert set(groups.rows["lag_messages"]) == {None}
@@ -295,28 +295,28 @@ class TestOneMoment:
     def test_a_broker_whose_clock_is_ahead_makes_itself_unknown_and_no_other_one(
         self, tmp_path: Path
     ) -> None:
-        told = write_gold_lake(tmp_path / "lake")
+        written = write_gold_lake(tmp_path / "lake")
         hour = datetime.now(UTC) + timedelta(hours=1)
-        complete_cycle(told, {EMITTER: (END, 10**9), "DemoCluster/broker-b/0": (hour, 5)})
-        lake = replace(tm.connect(told.root), clock=lambda: END)
+        complete_cycle(written, {EMITTER: (END, 10**9), "DemoCluster/broker-b/0": (hour, 5)})
+        lake = replace(tm.connect(written.root), clock=lambda: END)
         states = dict(lake.groups().rows.select("group", "state").rows())
         assert states == {"billing": "OK", "shipping": "STALLED", "ledger": "OK"}
         said = lake.groups().verdict
         assert "the clock of DemoCluster/broker-b/0 is 59 min " in said
 
     def test_what_is_asked_about_now_of_a_lake_that_stands_still_is_unknown(
-        self, told: Lake
+        self, written: Lake
     ) -> None:
-        late = replace(tm.connect(told.root), clock=lambda: END + timedelta(seconds=26))
+        late = replace(tm.connect(written.root), clock=lambda: END + timedelta(seconds=26))
         assert late.groups().verdict.endswith(
             "Nothing has been judged since, for 26 s: nothing later is known."
         )
         assert "what is now" not in late.groups(as_of=1).verdict
 
     def test_a_range_that_ended_before_says_nothing_of_what_is_judged_since(
-        self, told: Lake
+        self, written: Lake
     ) -> None:
-        lake = replace(tm.connect(told.root), clock=lambda: END)
+        lake = replace(tm.connect(written.root), clock=lambda: END)
         until = END - timedelta(seconds=90)
         assert lake.lag("shipping", until=until).verdict.endswith(
             "It is judged to 2026-03-01 12:13:30 UTC."
@@ -325,35 +325,35 @@ class TestOneMoment:
     def test_an_emitter_that_fell_silent_is_named_and_does_not_hold_back_the_others(
         self, tmp_path: Path
     ) -> None:
-        told = write_gold_lake(tmp_path / "lake")
+        written = write_gold_lake(tmp_path / "lake")
         silent = {"DemoCluster/broker-b/0": (END - timedelta(hours=2), 5)}
-        complete_cycle(told, {EMITTER: (END, 10**9), **silent})
-        said = replace(tm.connect(told.root), clock=lambda: END).groups().verdict
+        complete_cycle(written, {EMITTER: (END, 10**9), **silent})
+        said = replace(tm.connect(written.root), clock=lambda: END).groups().verdict
         assert said.endswith(
             "It is judged to 2026-03-01 12:15:00 UTC; DemoCluster/broker-b/0 only to 2026-03-01 "
             "10:15:00 UTC."
         )
 
     def test_a_lake_without_a_complete_cycle_says_so(self, tmp_path: Path) -> None:
-        told = write_gold_lake(tmp_path / "lake")
+        written = write_gold_lake(tmp_path / "lake")
         (tmp_path / "lake" / "state" / "plans").rename(tmp_path / "plans")
         with pytest.raises(LakeError, match=r"no cycle of .* is complete yet"):
-            tm.connect(told.root).groups()
+            tm.connect(written.root).groups()
 
 
 class TestEmitters:
     def test_each_says_how_far_it_was_judged_what_is_unknown_and_how_far_its_clock_is_off(
         self, tmp_path: Path
     ) -> None:
-        told = write_gold_lake(tmp_path / "lake")
+        written = write_gold_lake(tmp_path / "lake")
         other = "DemoCluster/broker-b/0"
-        complete_cycle(told, {EMITTER: (END, 10**9), other: (END - timedelta(minutes=1), 5)})
+        complete_cycle(written, {EMITTER: (END, 10**9), other: (END - timedelta(minutes=1), 5)})
         health = {"observed_at": END, "observed_date": END.date(), "emitter": EMITTER}
         counts = dict.fromkeys(("rows_expected", "rows_found", "rows_distinct"), 1)
         row = {**health, **counts, "seq_from": 10**6, "seq_to": 10**6, "clock_skew_ms": 11_000}
         columns = BY_NAME["emitter_health"].columns
-        append_rows(told.gold("emitter_health"), columns, [row], "observed_date")
-        emitters = replace(tm.connect(told.root), clock=lambda: END).emitters()
+        append_rows(written.gold("emitter_health"), columns, [row], "observed_date")
+        emitters = replace(tm.connect(written.root), clock=lambda: END).emitters()
         names = ("emitter", "state", "clock_skew_ms", "clock_skew_reason")
         assert emitters.rows.select(names).rows() == [
             (other, "UNKNOWN", None, "NOT_TOLD"),
@@ -380,7 +380,7 @@ class TestEmitters:
     def test_what_was_lost_or_set_is_said(
         self, tmp_path: Path, events: list[tuple[str, dict[str, int]]], reason: str | None
     ) -> None:
-        told = write_gold_lake(tmp_path / "lake")
+        written = write_gold_lake(tmp_path / "lake")
         moment = END - timedelta(seconds=1)
         known = {"cluster": "c", "broker": "b", "broker_epoch": 0, "emitter": EMITTER}
         known |= {"event_time": moment, "event_date": moment.date()}
@@ -388,9 +388,9 @@ class TestEmitters:
             {**known, "seq": seq, "kind": kind, **values}
             for seq, (kind, values) in enumerate(events, start=10**6)
         ]
-        append_rows(told.bronze("lifecycle"), BRONZE["lifecycle"].columns, rows, "event_date")
-        complete_cycle(told, {EMITTER: (END, 10**9)})
-        [emitter] = replace(tm.connect(told.root), clock=lambda: END).emitters().rows.to_dicts()
+        append_rows(written.bronze("lifecycle"), BRONZE["lifecycle"].columns, rows, "event_date")
+        complete_cycle(written, {EMITTER: (END, 10**9)})
+        [emitter] = replace(tm.connect(written.root), clock=lambda: END).emitters().rows.to_dicts()
         assert emitter["state"] == ("UNKNOWN" if reason else "OK")
         assert (emitter["reason"] or "").startswith(reason or "")
 
@@ -521,8 +521,8 @@ class TestStories:
             lake.sql(query)
 
 
-def _newest_lag(told: Lake) -> dict[str, Any]:
-    rows = whole_table(told.table(told.gold("consumer_lag"))).to_pylist()
+def _newest_lag(written: Lake) -> dict[str, Any]:
+    rows = whole_table(written.table(written.gold("consumer_lag"))).to_pylist()
     mine = [row for row in rows if row["group"] == "shipping" and row["queue_id"] == 2]
     newest = max(mine, key=lambda row: row["observed_at"])
     highest = max(row["seq"] for row in rows)

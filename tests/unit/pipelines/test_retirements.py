@@ -31,7 +31,7 @@ def seen(lake: Lake, *reached: Reached) -> Moment:
     return with_own_silences(lake, Moment("run", 1, reached))
 
 
-def told_by(lake: Path, broker: str, *events: tuple[float, str], emitter: str = "") -> Reached:
+def reported_by(lake: Path, broker: str, *events: tuple[float, str], emitter: str = "") -> Reached:
     """These lifecycle rows are in the lake, and all of them were judged."""
     writer = BronzeWriter(lake, broker=broker)
     writer.emitter = emitter or writer.emitter
@@ -50,9 +50,9 @@ def test_an_observer_that_told_its_broker_gone_is_not_silent_and_nobody_waits_fo
 ) -> None:
     lake = Lake.at(str(tmp_path))
     events = ((0, "OBSERVED"), (5, "BROKER_GONE"), (700, "OBSERVED"))
-    back = told_by(tmp_path, "gone", *events, emitter=OBSERVED)
+    back = reported_by(tmp_path, "gone", *events, emitter=OBSERVED)
     gone = Reached(OBSERVED, at(5), 2)
-    speaks = told_by(tmp_path, "speaks", (600, "BOOT"))
+    speaks = reported_by(tmp_path, "speaks", (600, "BOOT"))
     moment = seen(lake, gone, speaks)
     assert [one.emitter for one in moment.ended] == [OBSERVED]
     assert moment.silent == ()
@@ -66,8 +66,8 @@ def test_an_observer_that_told_its_broker_gone_is_not_silent_and_nobody_waits_fo
 
 def test_one_that_was_retired_by_hand_has_ended_until_it_tells_anything(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path))
-    gone = told_by(tmp_path, "gone", (0, "BOOT"), (5, "SHUTDOWN"))
-    speaks = told_by(tmp_path, "speaks", (600, "BOOT"))
+    gone = reported_by(tmp_path, "gone", (0, "BOOT"), (5, "SHUTDOWN"))
+    speaks = reported_by(tmp_path, "speaks", (600, "BOOT"))
     assert [one.emitter for one in seen(lake, gone, speaks).silent] == [gone.emitter]
     retire(lake, gone.emitter, by="me@here", reason="sold", now=at(300))
     moment = seen(lake, gone, speaks)
@@ -80,7 +80,7 @@ def test_one_that_was_retired_by_hand_has_ended_until_it_tells_anything(tmp_path
 
 def test_one_that_reports_and_one_that_is_not_known_are_not_retired(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path))
-    speaks = told_by(tmp_path, "speaks", (600, "BOOT"))
+    speaks = reported_by(tmp_path, "speaks", (600, "BOOT"))
     with pytest.raises(ConfigError, match="one that reports no more"):
         retire(lake, speaks.emitter, by="me", reason=None, now=at(610))
     with pytest.raises(ConfigError, match=f"has facts of: {speaks.emitter}"):

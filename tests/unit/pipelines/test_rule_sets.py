@@ -38,7 +38,7 @@ def ticks(begin_s: int, end_s: int, every_s: int) -> Ticks:
     return Ticks(T0 + begin_s * S, T0 + end_s * S, every_s * S)
 
 
-def told(verdicts: list[Verdict]) -> list[tuple[int, str]]:
+def states(verdicts: list[Verdict]) -> list[tuple[int, str]]:
     """Second and state."""
     return [((verdict.begin_us - T0) // S, verdict.state) for verdict in verdicts]
 
@@ -46,7 +46,7 @@ def told(verdicts: list[Verdict]) -> list[tuple[int, str]]:
 def test_a_lag_above_the_limit_is_told_after_the_time_and_not_before() -> None:
     rules = Thresholds(lag_max=100, for_s=60)
     observed = seen((0, END, 0), (0, COMMIT, 0), (10, END, 101), (100, COMMIT, 1))
-    assert told(rules.judge(observed, ticks(0, 120, 1))) == [
+    assert states(rules.judge(observed, ticks(0, 120, 1))) == [
         (0, "OK"),
         (70, "LAGGING"),
         (100, "OK"),
@@ -55,18 +55,18 @@ def test_a_lag_above_the_limit_is_told_after_the_time_and_not_before() -> None:
 
 def test_a_lag_at_the_limit_is_fine_for_ever() -> None:
     observed = seen((0, COMMIT, 0), (0, END, 100))
-    assert told(Thresholds(100, 60).judge(observed, ticks(0, 10_000, 100))) == [(0, "OK")]
+    assert states(Thresholds(100, 60).judge(observed, ticks(0, 10_000, 100))) == [(0, "OK")]
 
 
 def test_one_message_fewer_for_an_instant_begins_the_time_anew() -> None:
     observed = seen((0, COMMIT, 0), (0, END, 101), (59, COMMIT, 1), (59.5, END, 102))
-    assert told(Thresholds(100, 60).judge(observed, ticks(0, 120, 1)))[1] == (120, "LAGGING")
+    assert states(Thresholds(100, 60).judge(observed, ticks(0, 120, 1)))[1] == (120, "LAGGING")
 
 
 def test_before_an_end_and_a_commit_nothing_is_known() -> None:
     observed = seen((10, END, 5), (20, COMMIT, 5), (30, GONE, None), (40, END, 0), (50, COMMIT, 0))
     verdicts = Thresholds(0, 0).judge(observed, ticks(0, 60, 5))
-    assert told(verdicts) == [
+    assert states(verdicts) == [
         (0, "NO_END_OFFSET"),
         (10, "NO_COMMIT"),
         (20, "OK"),
@@ -136,7 +136,9 @@ def test_time_to_detect_a_dead_consumer_side_by_side(
     last_s = int(max(o.at_us for o in observed if o.kind is COMMIT) - T0) // S
     grid = ticks(0, 1_999, 5)
     burrow, plain = (rules.judge(observed, grid) for rules in RULE_SETS)
-    stopped = next(second for second, state in told(burrow) if state == "STOP" and second > last_s)
+    stopped = next(
+        second for second, state in states(burrow) if state == "STOP" and second > last_s
+    )
     lagging = detected_us(plain, since_us=T0 + last_s * S)
     assert stopped - last_s == burrow_s
     assert lagging is not None
@@ -152,17 +154,17 @@ def test_burrow_polls_the_end_each_refresh_and_sees_nothing_between() -> None:
         (21, COMMIT, 100),
     )
     verdicts = BurrowRules(storage=StorageSettings(intervals=1)).judge(observed, ticks(0, 40, 1))
-    assert told(verdicts) == [(0, "NOTFOUND"), (1, "OK"), (30, "STOP")]
+    assert states(verdicts) == [(0, "NOTFOUND"), (1, "OK"), (30, "STOP")]
 
 
 def test_a_commit_before_the_first_poll_is_lost_to_burrow() -> None:
     observed = seen((1, END, 100), (2, COMMIT, 50), (30, COMMIT, 60))
     verdicts = BurrowRules().judge(observed, ticks(0, 30, 1))
-    assert told(verdicts)[:2] == [(0, "NOTFOUND"), (30, "STALL")]
+    assert states(verdicts)[:2] == [(0, "NOTFOUND"), (30, "STALL")]
 
 
 def test_a_poll_sees_the_end_of_its_own_instant_before_the_commits_of_it() -> None:
-    assert told(BurrowRules().judge(seen((10, COMMIT, 7), (10, END, 9)), ticks(10, 10, 1))) == [
+    assert states(BurrowRules().judge(seen((10, COMMIT, 7), (10, END, 9)), ticks(10, 10, 1))) == [
         (10, "STALL")
     ]
 
@@ -172,9 +174,9 @@ def test_years_of_silence_cost_no_more_polls_than_a_ring_keeps() -> None:
     week_s, ten_years_s = 604_800, 315_360_000
     observed = seen((0, END, 90), (1, COMMIT, 50), (ten_years_s, COMMIT, 60))
     verdicts = BurrowRules().judge(observed, ticks(1, ten_years_s + 8, week_s))
-    assert [state for _, state in told(verdicts)] == ["STALL", "STOP", "NOTFOUND"]
+    assert [state for _, state in states(verdicts)] == ["STALL", "STOP", "NOTFOUND"]
     after = BurrowRules().judge(observed, ticks(ten_years_s, ten_years_s, 1))
-    assert [state for _, state in told(after)] == ["OK"], "two commits, and the lag fell"
+    assert [state for _, state in states(after)] == ["OK"], "two commits, and the lag fell"
 
 
 def queue(queue_id: int, broker: str = "a") -> Queue:
@@ -187,10 +189,10 @@ def test_a_group_is_as_bad_as_its_worst_queue_and_brokers_do_not_mix() -> None:
     said = BurrowRules().judge_group(
         {queue(0): fine, queue(0, "b"): stands, queue(3): []}, ticks(10, 10, 1)
     )
-    assert told(said.group) == [(10, "ERR")]
-    assert told(said.queues[queue(0)]) == [(10, "OK")]
-    assert told(said.queues[queue(0, "b")]) == [(10, "STALL")]
-    assert told(said.queues[queue(3)]) == [(10, "OK")], "a partition that Burrow has no commit of"
+    assert states(said.group) == [(10, "ERR")]
+    assert states(said.queues[queue(0)]) == [(10, "OK")]
+    assert states(said.queues[queue(0, "b")]) == [(10, "STALL")]
+    assert states(said.queues[queue(3)]) == [(10, "OK")], "a partition that Burrow has no commit of"
 
 
 def test_a_topic_that_is_gone_is_forgotten_once_its_last_queue_is() -> None:
@@ -198,9 +200,9 @@ def test_a_topic_that_is_gone_is_forgotten_once_its_last_queue_is() -> None:
         return seen((0, END, 50), (1, COMMIT, 20), (gone_s, GONE, None))
 
     said = BurrowRules().judge_group({queue(0): life(20), queue(1): life(30)}, ticks(10, 40, 10))
-    assert told(said.queues[queue(0)])[-1] == (30, "NOTFOUND")
-    assert told(said.queues[queue(1)])[-1] == (30, "NOTFOUND")
-    assert told(said.group)[-1] == (30, "OK"), "a group without a topic is OK"
+    assert states(said.queues[queue(0)])[-1] == (30, "NOTFOUND")
+    assert states(said.queues[queue(1)])[-1] == (30, "NOTFOUND")
+    assert states(said.group)[-1] == (30, "OK"), "a group without a topic is OK"
 
 
 def test_observations_of_one_instant_are_put_in_order() -> None:

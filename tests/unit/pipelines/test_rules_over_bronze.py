@@ -32,7 +32,7 @@ def end(second: float, seq: int, max_offset: int, **more: Any) -> dict[str, Any]
     return KEY | row | more
 
 
-def told(
+def watermark(
     second: float, seq: int, *, reports: int, last_s: float | None, committed: int | None = 50
 ) -> dict[str, Any]:
     """A row of group_watermarks."""
@@ -107,7 +107,7 @@ def test_reports_that_changed_nothing_are_put_back_the_last_at_its_time() -> Non
     found = observations_of(
         [commit(12, 2, 50, previous_offset=40)],
         [],
-        [told(0, 1, reports=0, last_s=None), told(30, 3, reports=6, last_s=25)],
+        [watermark(0, 1, reports=0, last_s=None), watermark(30, 3, reports=6, last_s=25)],
     )
     assert commits(found[QUEUE]) == [(5, 40), (10, 40), (12, 50), (15, 50), (20, 50), (25, 50)]
 
@@ -116,29 +116,32 @@ def test_a_last_report_that_has_a_row_of_its_own_is_not_put_back_again() -> None
     found = observations_of(
         [commit(24, 2, 50, previous_offset=40)],
         [],
-        [told(0, 1, reports=0, last_s=None), told(30, 3, reports=3, last_s=24)],
+        [watermark(0, 1, reports=0, last_s=None), watermark(30, 3, reports=3, last_s=24)],
     )
     assert commits(found[QUEUE]) == [(8, 40), (16, 40), (24, 50)]
 
 
 def test_without_a_row_before_only_the_last_report_is_known() -> None:
-    assert commits(observations_of([], [], [told(30, 3, reports=6, last_s=25)])[QUEUE]) == [
+    assert commits(observations_of([], [], [watermark(30, 3, reports=6, last_s=25)])[QUEUE]) == [
         (25, 50)
     ]
 
 
 def test_a_row_that_counts_no_report_puts_nothing_back() -> None:
-    rows = [told(0, 1, reports=0, last_s=None), told(30, 2, reports=0, last_s=-5)]
+    rows = [watermark(0, 1, reports=0, last_s=None), watermark(30, 2, reports=0, last_s=-5)]
     assert commits(observations_of([], [], rows)[QUEUE]) == []
 
 
 def test_a_group_that_has_no_offset_has_no_commit() -> None:
-    rows = [told(0, 1, reports=0, last_s=None), told(30, 2, reports=2, last_s=9, committed=None)]
+    rows = [
+        watermark(0, 1, reports=0, last_s=None),
+        watermark(30, 2, reports=2, last_s=9, committed=None),
+    ]
     assert commits(observations_of([], [], rows)[QUEUE]) == []
 
 
 def test_of_a_million_reports_the_newest_are_put_back() -> None:
-    rows = [told(0, 1, reports=0, last_s=None), told(30, 2, reports=1_000_000, last_s=20)]
+    rows = [watermark(0, 1, reports=0, last_s=None), watermark(30, 2, reports=1_000_000, last_s=20)]
     found = commits(observations_of([], [], rows)[QUEUE])
     assert len(found) == UNCHANGED_MAX
     assert found[-1] == (20, 50)
@@ -152,7 +155,8 @@ def test_a_consumer_that_stands_still_is_stalled_because_of_the_reports_put_back
     """It reports 50 each `every_s`, 40 behind; only the first report has a row of its own."""
     reports = [commit(5, 2, 50)]
     rows = [
-        told(second, 10 + second, reports=30 // every_s, last_s=second) for second in (30, 60, 90)
+        watermark(second, 10 + second, reports=30 // every_s, last_s=second)
+        for second in (30, 60, 90)
     ]
     found = observations_of(reports, [end(0, 1, 90)], rows)
     said = burrow_statuses(found, Ticks(T0, T0 + 90 * S, 30 * S), rules=BurrowRules())
@@ -209,8 +213,8 @@ def test_rows_are_taken_as_bronze_tables_have_them() -> None:
     ends = as_bronze("queue_watermarks", end(11, 1, 90))
     groups = as_bronze(
         "group_watermarks",
-        told(0, 1, reports=0, last_s=None, committed=40) | {"min_offset": 0},
-        told(30, 3, reports=2, last_s=25) | {"min_offset": 0},
+        watermark(0, 1, reports=0, last_s=None, committed=40) | {"min_offset": 0},
+        watermark(30, 3, reports=2, last_s=25) | {"min_offset": 0},
     )
     found = observations_of(offsets, ends, groups)
     assert commits(found[QUEUE]) == [(12, 50), (25, 50)]

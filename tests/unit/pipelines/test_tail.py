@@ -168,8 +168,8 @@ def test_entries_that_are_gone_lead_to_the_snapshot_less_what_was_read(tmp_path:
         read_tail(lake, address, place)
     (tmp_path / "gone.json").rename(tmp_path / "events" / "_delta_log" / f"{0:020d}.json")
     files, end = snapshot(lake, address, {EMITTER: 2})
-    told = [(file.emitters, file.seqs) for file in files]
-    assert sorted(told, key=str) == [
+    statistics = [(file.emitters, file.seqs) for file in files]
+    assert sorted(statistics, key=str) == [
         (Bounds(EMITTER, EMITTER), Bounds(3, 4)),
         (Bounds("c/broker-b/0", "c/broker-b/0"), Bounds(1, 2)),
     ]

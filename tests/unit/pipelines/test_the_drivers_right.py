@@ -36,7 +36,7 @@ def ran(lake: Path, lease: Leased, *, looks: int) -> list[str]:
     writer.at(0)
     writer.report("lifecycle", kind="BOOT", clean=False)
     writer.ship()
-    told: list[str] = []
+    seen: list[str] = []
     asked = itertools.count()
 
     def begin() -> Driver:
@@ -47,10 +47,10 @@ def ran(lake: Path, lease: Leased, *, looks: int) -> list[str]:
         lease,
         pace=Pace(cycle_ms=100),
         wanted=lambda: next(asked) < looks,
-        say=lambda progress: told.append(str(progress)),
-        say_failure=told.append,
+        say=lambda progress: seen.append(str(progress)),
+        say_failure=seen.append,
     )
-    return told
+    return seen
 
 
 def test_whoever_holds_the_lease_computes(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_driver_that_was_replaced_ends_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_at_the_first_look_is_told_and_asked_again(tmp_path: Path) -> None:
-    told: list[str] = []
+    seen: list[str] = []
     asked = itertools.count()
     full = iter([DeltaError("no space left on device")])
 
@@ -92,12 +92,12 @@ def test_a_store_that_fails_at_the_first_look_is_told_and_asked_again(tmp_path: 
         begin,
         Leased(is_held=True, is_lost=False),
         pace=Pace(cycle_ms=100),
-        wanted=lambda: next(asked) < 100 and not any("cycle 1" in line for line in told),
-        say=lambda progress: told.append(str(progress)),
-        say_failure=told.append,
+        wanted=lambda: next(asked) < 100 and not any("cycle 1" in line for line in seen),
+        say=lambda progress: seen.append(str(progress)),
+        say_failure=seen.append,
     )
-    assert told[0] == "no space left on device; trying again in 1 s"
-    assert told[1].startswith("cycle 1: ")
+    assert seen[0] == "no space left on device; trying again in 1 s"
+    assert seen[1].startswith("cycle 1: ")
 
 
 def test_a_lake_that_is_not_this_runs_is_refused_at_once(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_of_some_emitters_their_own_alone() -> None:
 
 
 def test_answers_in_words_say_so() -> None:
-    told = judged(NOON, moment(eye=10_000), NOON + timedelta(seconds=1))
-    assert told.endswith("UTC. It is watched from outside each 10 s: times are right to ± 10 s.")
+    sentence = judged(NOON, moment(eye=10_000), NOON + timedelta(seconds=1))
+    assert sentence.endswith(
+        "UTC. It is watched from outside each 10 s: times are right to ± 10 s."
+    )
     assert judged(NOON, moment(broker_0=None)).endswith("UTC.")

@@ -29,10 +29,10 @@ SILENT = Moment("r", 1, (Reached("c/b/0", NOON, 9), Reached("c/z/0", NOON + time
 PLACE = {"cluster": "c", "broker": "b", "group": "g", "emitter": "c/b/0", "observed_at": NOON}
 
 
-def rows(table: GoldTable, *told: dict[str, object]) -> pl.DataFrame:
+def rows(table: GoldTable, *given: dict[str, object]) -> pl.DataFrame:
     """Rows of a gold table; what is not named is null."""
     empty = pl.DataFrame(pl.from_arrow(arrow_schema(table.columns).empty_table()))
-    return pl.DataFrame([{**PLACE, **one} for one in told], schema=empty.schema)
+    return pl.DataFrame([{**PLACE, **one} for one in given], schema=empty.schema)
 
 
 def queue(queue_id: int, lag: int | None, **values: object) -> dict[str, object]:
@@ -99,8 +99,8 @@ def test_of_a_silent_emitter_no_figure_of_a_group_stays_and_no_lower_bound() -> 
 
 
 def test_with_one_queue_unknown_now_a_group_is_behind_by_what_the_others_are_at_the_least() -> None:
-    told = {"lag_messages": 9, "lag_at_least_messages": 9, "trend": "GROWING", "queues": 3}
-    states = rows(GROUP_STATE, {**told, "lag_change_per_hour": 60, "queues_known": 3})
+    fields = {"lag_messages": 9, "lag_at_least_messages": 9, "trend": "GROWING", "queues": 3}
+    states = rows(GROUP_STATE, {**fields, "lag_change_per_hour": 60, "queues_known": 3})
     lag = rows(CONSUMER_LAG, queue(0, 4), queue(1, 2), queue(2, None))
     [row] = states_with(lag, states).to_dicts()
     assert (row["lag_messages"], row["lag_at_least_messages"]) == (None, 6)

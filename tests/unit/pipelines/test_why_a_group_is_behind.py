@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
     return write_gold_lake(tmp_path / "lake")
 
 
-def tell(lake: Lake, *rows: dict[str, Any]) -> None:
+def write_causes(lake: Lake, *rows: dict[str, Any]) -> None:
     append_rows(lake.gold("lag_causes"), LAG_CAUSES.columns, list(rows), "observed_date")
 
 
@@ -43,19 +43,19 @@ def page(lake: Lake) -> str:
 
 def test_all_causes_of_the_newest_tick_are_told_and_none_of_before(lake: Lake) -> None:
     now, before = END - timedelta(seconds=20), END - timedelta(seconds=80)
-    tell(
+    write_causes(
         lake,
         cause("BURST", "a burst that is over", before),
         cause("LISTENERS_SATURATED", FULL, now, measured=20, expected=20),
         cause("SLOW_LISTENER", "Group shipping is slower than it was.", now),
     )
-    told = tm.connect(lake.root).why("shipping")
-    assert told.df["cause"].to_list() == ["LISTENERS_SATURATED", "SLOW_LISTENER"]
+    answer = tm.connect(lake.root).why("shipping")
+    assert answer.df["cause"].to_list() == ["LISTENERS_SATURATED", "SLOW_LISTENER"]
     begin = (
         f"Group shipping is 3,164 messages behind on {BROKER}; what follows was seen at 12:14:40 "
         f"UTC. {FULL} Group"
     )
-    assert told.verdict.startswith(begin)
+    assert answer.verdict.startswith(begin)
     assert FULL in page(lake)
     assert "a burst that is over" not in page(lake)
 
@@ -63,7 +63,7 @@ def test_all_causes_of_the_newest_tick_are_told_and_none_of_before(lake: Lake) -
 def test_its_lag_is_that_of_the_moment_and_what_was_seen_before_says_when(lake: Lake) -> None:
     stood = "Group shipping stands on queue 2 of orders; 2,990 messages wait."
     at = END - timedelta(seconds=20)
-    tell(lake, cause("STANDING_QUEUES", stood, at, lag_messages=3090))
+    write_causes(lake, cause("STANDING_QUEUES", stood, at, lag_messages=3090))
     lake_now = tm.connect(lake.root)
     said = lake_now.why("shipping").verdict
     assert "3,090" not in said
@@ -76,7 +76,7 @@ def test_its_lag_is_that_of_the_moment_and_what_was_seen_before_says_when(lake: 
 
 
 def test_a_group_that_has_caught_up_has_no_causes_any_more(lake: Lake) -> None:
-    tell(
+    write_causes(
         lake,
         cause("LISTENERS_SATURATED", FULL, END - timedelta(seconds=80)),
         cause("NONE", "the group is behind no more than is allowed", END - timedelta(seconds=20)),

@@ -53,10 +53,12 @@ def test_a_report_is_made_again_by_its_name_from_its_cut_or_from_the_newest() ->
 
 def test_a_spark_job_is_handed_to_the_cluster_that_the_operator_named() -> None:
     command = command_of("lag-report", "send=team,boss", CLUSTER, FIRE)
-    told = " ".join(command)
-    assert "--master spark://m:7077 --address 10.0.0.5 --conf spark.executor.memory=2g" in told
-    assert "--objectives /etc/objectives.toml --pages https://tidemark.example" in told
-    assert told.endswith(
+    command_line = " ".join(command)
+    assert (
+        "--master spark://m:7077 --address 10.0.0.5 --conf spark.executor.memory=2g" in command_line
+    )
+    assert "--objectives /etc/objectives.toml --pages https://tidemark.example" in command_line
+    assert command_line.endswith(
         "--database postgresql://db/t --receivers /etc/receivers.toml --send team --send boss"
     )
     checked = command_of("expectations", "", CLUSTER, FIRE)
@@ -127,8 +129,8 @@ def test_settings_say_what_is_wrong_with_them(tmp_path: Path) -> None:
 def test_jobs_are_installed_once_and_what_somebody_has_changed_stays(tmp_path: Path) -> None:
     state = Database.in_folder(tmp_path)
     try:
-        desk = JobService(state, acting(state, "ann"), lambda: 1)
-        made = install(desk, zone="Europe/Berlin", send=["team"])
+        service = JobService(state, acting(state, "ann"), lambda: 1)
+        made = install(service, zone="Europe/Berlin", send=["team"])
         assert len(made) == 8
         assert all(one.is_new for one in made)
         daily = next(one for one in made if one.title == "lag report, daily")
@@ -136,14 +138,14 @@ def test_jobs_are_installed_once_and_what_somebody_has_changed_stays(tmp_path: P
         assert job.is_active
         assert job.settings.parameters == "period=daily zone=Europe/Berlin send=team"
         changed = replace(job.settings, schedule_text="0 0 6 * * ?")
-        edit_job(state, daily.job_id, changed, desk.change)
-        again = install(desk)
+        edit_job(state, daily.job_id, changed, service.change)
+        again = install(service)
         assert [(one.title, one.job_id) for one in again] == [
             (one.title, one.job_id) for one in made
         ]
         assert not any(one.is_new for one in again)
         assert job_of(state, daily.job_id).settings.schedule_text == "0 0 6 * * ?"
-        assert [one.app_name for one in desk.groups()] == [APP]
-        assert len(desk.jobs_after()) == 8
+        assert [one.app_name for one in service.groups()] == [APP]
+        assert len(service.jobs_after()) == 8
     finally:
         state.close()

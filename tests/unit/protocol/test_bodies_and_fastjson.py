@@ -70,12 +70,12 @@ def test_topics_as_json_and_as_text() -> None:
 
 def test_both_forms_of_a_registration() -> None:
     squeezed = bytes.fromhex(GOLDEN["RegisterBrokerBody.compressedHex"])
-    told = bodies.RegisterBrokerBody.decode(squeezed, compressed=True)
+    decoded = bodies.RegisterBrokerBody.decode(squeezed, compressed=True)
     plain = bodies.RegisterBrokerBody.decode(GOLDEN["RegisterBrokerBody"].encode())
-    assert told.data_version == plain.data_version == bodies.DataVersion(0, 1700000000000, 3)
+    assert decoded.data_version == plain.data_version == bodies.DataVersion(0, 1700000000000, 3)
     assert plain.topic_config_table["TopicTest"].read_queue_nums == 8
-    assert told.topic_config_table["TopicTest"].write_queue_nums == 6
-    assert zlib.decompress(told.encode(compressed=True)) == zlib.decompress(squeezed)
+    assert decoded.topic_config_table["TopicTest"].write_queue_nums == 6
+    assert zlib.decompress(decoded.encode(compressed=True)) == zlib.decompress(squeezed)
     assert bodies.RegisterBrokerBody.decode(plain.encode()) == plain
 
 
@@ -170,9 +170,13 @@ def test_what_a_consumer_of_ours_tells_is_read_back() -> None:
     body = bodies.encode_running_info({"consumerGroup": "g"}, [data], {QUEUE_0: entry}, speeds)
     info = bodies.ConsumerRunningInfo.decode(body)
     assert (info.properties, info.subscription_set) == ({"consumerGroup": "g"}, [data])
-    told = info.mq_table[QUEUE_0]
-    assert (told.commit_offset, told.dropped, told.held_ranges) == (5, True, [(5, 7)])
-    assert (told.head_since_ms, told.finished_count) == (9, None)
+    queue_info = info.mq_table[QUEUE_0]
+    assert (queue_info.commit_offset, queue_info.dropped, queue_info.held_ranges) == (
+        5,
+        True,
+        [(5, 7)],
+    )
+    assert (queue_info.head_since_ms, queue_info.finished_count) == (9, None)
     assert info.status_table == speeds
 
 
@@ -249,17 +253,17 @@ def test_every_enumeration_is_read_by_name_and_by_place(
     kind: type[Part], body: dict[str, Any], field: str, names: tuple[str, ...]
 ) -> None:
     for place, name in enumerate(names):
-        for told in (name, place):
-            assert kind.from_json(body | {field: told}).to_json()[field] == name
+        for form in (name, place):
+            assert kind.from_json(body | {field: form}).to_json()[field] == name
     for wrong in (-1, len(names), "NO_SUCH_NAME", True if len(names) == 1 else "0x"):
         with pytest.raises(RemoteProtocolError, match="none of"):
             kind.from_json(body | {field: wrong})
 
 
-@pytest.mark.parametrize("told", ["RUST", 12, 999, "A_LATER_ONE"])
-def test_a_language_that_is_not_known_is_no_fault(told: str | int) -> None:
-    connection = {"clientId": "c", "clientAddr": "a", "version": 1, "language": told}
-    expected = {12: "RUST", 999: "OTHER"}.get(told, told) if isinstance(told, int) else told
+@pytest.mark.parametrize("text", ["RUST", 12, 999, "A_LATER_ONE"])
+def test_a_language_that_is_not_known_is_no_fault(text: str | int) -> None:
+    connection = {"clientId": "c", "clientAddr": "a", "version": 1, "language": text}
+    expected = {12: "RUST", 999: "OTHER"}.get(text, text) if isinstance(text, int) else text
     assert bodies.ClientConnection.from_json(connection).language == expected
 
 

@@ -27,7 +27,7 @@ AS_5_5 = (
 )
 
 
-def told(body: bytes) -> dict[str, list[Entry]]:
+def entries_of(body: bytes) -> dict[str, list[Entry]]:
     """What an answer says."""
     found: dict[str, list[Entry]] = {}
     for slice_ in consume_stats_in_slices(body):
@@ -41,7 +41,7 @@ def queue(queue_id: int) -> MessageQueue:
 
 
 def test_an_answer_says_how_far_each_group_is_in_each_queue() -> None:
-    assert told(AS_5_5) == {
+    assert entries_of(AS_5_5) == {
         "quick": [
             (queue(1), OffsetWrapper(9, 7, 8, 1_700_000_000_000)),
             (queue(0), OffsetWrapper(5, 5, 5, 0)),
@@ -72,7 +72,7 @@ def test_whatever_a_broker_writes_is_read_back(
     ]
     between = b"},{" if one_by_one else b","
     listed = b"[{" + between.join(each) + b"}]" if each else b"[]"
-    assert told(b'{"totalDiff":0,"consumeStatsList":' + listed + b',"brokerAddr":null}') == {
+    assert entries_of(b'{"totalDiff":0,"consumeStatsList":' + listed + b',"brokerAddr":null}') == {
         group: [entry for table in of for entry in table.items()] for group, of in groups.items()
     }
 
@@ -88,12 +88,12 @@ def test_whatever_a_broker_writes_is_read_back(
 def test_other_spellings_are_read_as_any_table_is(key: str, figures: str) -> None:
     table = f'{{"offsetTable":{{{key}:{figures}}}}}'
     body = f'{{"consumeStatsList":[{{"g":[{table}]}}]}}'.encode()
-    assert dict(told(body)["g"]) == ConsumeStats.decode(table.encode()).offset_table
+    assert dict(entries_of(body)["g"]) == ConsumeStats.decode(table.encode()).offset_table
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"consumeStatsList":null}', b'{"consumeStatsList":[]}'])
 def test_an_answer_may_name_no_group(body: bytes) -> None:
-    assert told(body) == {}
+    assert entries_of(body) == {}
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_an_answer_may_name_no_group(body: bytes) -> None:
 )
 def test_what_has_another_form_is_refused_with_where_it_is_wrong(inner: str) -> None:
     with pytest.raises(RemoteProtocolError):
-        told(b'{"consumeStatsList":' + inner.encode() + b"}")
+        entries_of(b'{"consumeStatsList":' + inner.encode() + b"}")
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[]", b"0", b'{"a"', b"\xff\xfe", b"{" * 5000])
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        told(body)
+        entries_of(body)
 
 
 def test_more_entries_than_may_be_are_refused() -> None:
     row = b'{"brokerName":"b","queueId":0,"topic":"t"}:{}'
     rows = b",".join([row] * (LOOSE_KEYS_MAX + 1))
     with pytest.raises(RemoteProtocolError, match=str(LOOSE_KEYS_MAX)):
-        told(b'{"consumeStatsList":[{"g":[{"offsetTable":{' + rows + b"}}]}]}")
+        entries_of(b'{"consumeStatsList":[{"g":[{"offsetTable":{' + rows + b"}}]}]}")
 
 
 GROUP = '{"consumeStatsList":[{"g":['

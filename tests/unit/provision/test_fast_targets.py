@@ -95,8 +95,8 @@ def set_ups_with_more(source: str) -> Iterator[int]:
         if isinstance(node, ast.List | ast.Tuple):
             command = " ".join(map(_word, node.elts))
         elif isinstance(node, ast.Call) and _called(node) in STARTS:
-            told = [each for one in node.args for each in getattr(one, "elts", [one])]
-            command = " ".join(["-m provision", *map(_word, told)])
+            arguments = [each for one in node.args for each in getattr(one, "elts", [one])]
+            command = " ".join(["-m provision", *map(_word, arguments)])
         else:
             command = _word(node)
         if BRINGS_MORE.search(command):

@@ -147,7 +147,7 @@ def test_what_is_fetched_has_a_hash_that_is_written_down_here() -> None:
 def test_what_builds_is_installed_first_and_nothing_is_built_in_an_environment_of_its_own(
     tmp_path: Path, index: str
 ) -> None:
-    project, told = tmp_path / "project", tmp_path / "told"
+    project, commands = tmp_path / "project", tmp_path / "told"
     shutil.copytree(ROOT / "provision", project / "provision")
     for name in ("pyproject.toml", "uv.lock"):
         shutil.copy(ROOT / name, project / name)
@@ -155,7 +155,7 @@ def test_what_builds_is_installed_first_and_nothing_is_built_in_an_environment_o
     uv.parent.mkdir()
     uv.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && echo uv 0.13.9 && exit\n'
-        f'mkdir -p .venv .cache; echo "$@" >> {told}\n'
+        f'mkdir -p .venv .cache; echo "$@" >> {commands}\n'
     )
     uv.chmod(0o755)
     others_set = {"UV_INDEX_URL", "PIP_INDEX_URL", "UV_DEFAULT_INDEX"}
@@ -169,7 +169,7 @@ def test_what_builds_is_installed_first_and_nothing_is_built_in_an_environment_o
     )
     first, *others = [
         line.split()
-        for line in told.read_text().splitlines()
+        for line in commands.read_text().splitlines()
         if line.startswith(("sync", "pip sync", "pip install"))
     ]
     assert "--no-build" in first or "--only-binary" in first, "the builders are not built"
@@ -187,7 +187,7 @@ def test_uv_is_installed_from_the_hashes_that_are_written_down_here(tmp_path: Pa
     """A `venv` and an `ensurepip` that lie before Python's own; the pip of the first notes what it
     is asked for.
     """
-    project, told, modules = tmp_path / "project", tmp_path / "told", tmp_path / "modules"
+    project, commands, modules = tmp_path / "project", tmp_path / "told", tmp_path / "modules"
     shutil.copytree(ROOT / "provision", project / "provision")
     (project / ".cache").mkdir()
     modules.mkdir()
@@ -197,7 +197,7 @@ def test_uv_is_installed_from_the_hashes_that_are_written_down_here(tmp_path: Pa
         "if __name__ == '__main__':\n"
         "    python = pathlib.Path(sys.argv[1], 'bin', 'python')\n"
         "    python.parent.mkdir(parents=True)\n"
-        f'    python.write_text(\'#!/bin/sh\\nprintf "%s\\\\n" "$@" >> {told}\\n\')\n'
+        f'    python.write_text(\'#!/bin/sh\\nprintf "%s\\\\n" "$@" >> {commands}\\n\')\n'
         "    python.chmod(0o755)\n"
     )
     subprocess.run(
@@ -206,7 +206,7 @@ def test_uv_is_installed_from_the_hashes_that_are_written_down_here(tmp_path: Pa
         env=os.environ | {"PYTHONPATH": str(modules)},
         check=True,
     )
-    words = told.read_text().splitlines()
+    words = commands.read_text().splitlines()
     assert words[:3] == ["-m", "pip", "install"]
     assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(words)
     written_down = str(project / "provision" / environment.UV_REQUIREMENTS.name)

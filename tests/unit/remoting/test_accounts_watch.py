@@ -26,12 +26,12 @@ class Source:
 
     name = "access.toml"
 
-    def __init__(self, *told: Account) -> None:
-        self.told: tuple[Account, ...] | ConfigError = told
+    def __init__(self, *accounts: Account) -> None:
+        self.written: tuple[Account, ...] | ConfigError = accounts
         self.writes = self.reads = 0
 
-    def write(self, told: tuple[Account, ...] | ConfigError) -> None:
-        self.told = told
+    def write(self, accounts: tuple[Account, ...] | ConfigError) -> None:
+        self.written = accounts
         self.writes += 1
 
     def stamp(self) -> object:
@@ -39,9 +39,9 @@ class Source:
 
     def accounts(self) -> tuple[Account, ...]:
         self.reads += 1
-        if isinstance(self.told, ConfigError):
-            raise self.told
-        return self.told
+        if isinstance(self.written, ConfigError):
+            raise self.written
+        return self.written
 
 
 def watched(source: Source, *accounts: Account) -> tuple[Gate, Callable[[], None]]:
@@ -83,8 +83,8 @@ def test_accounts_come_go_and_change_with_the_next_request(
     source.write((ROOT_ACCOUNT,))
     look()
     assert not passes(gate, SHOP, "others")
-    told = [record.getMessage() for record in caplog.records]
-    assert told == [
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
         "2 accounts of access.toml are in force: added shop",
         "2 accounts of access.toml are in force: changed shop",
         "1 accounts of access.toml are in force: removed shop",
@@ -92,7 +92,7 @@ def test_accounts_come_go_and_change_with_the_next_request(
 
 
 @pytest.mark.parametrize(
-    "told",
+    "found",
     [
         ConfigError("access", "access.toml", "a TOML file"),
         (SHOP_ACCOUNT,),
@@ -102,13 +102,13 @@ def test_accounts_come_go_and_change_with_the_next_request(
     ids=["no TOML", "no administrator", "one key twice", "no account"],
 )
 def test_a_file_that_makes_no_sense_changes_nothing(
-    told: tuple[Account, ...] | ConfigError, caplog: pytest.LogCaptureFixture
+    found: tuple[Account, ...] | ConfigError, caplog: pytest.LogCaptureFixture
 ) -> None:
     accounts = (ROOT_ACCOUNT, SHOP_ACCOUNT)
     source = Source(*accounts)
     gate, look = watched(source, *accounts)
     look()
-    source.write(told)
+    source.write(found)
     look()
     look()
     assert passes(gate, SHOP)

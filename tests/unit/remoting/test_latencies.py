@@ -75,7 +75,7 @@ class Server:
             peer.answer(request, request.respond(ResponseCode.PULL_NOT_FOUND))
         self.held.clear()
 
-    def told(self) -> dict[LatencyKey, tuple[int, int, int]]:
+    def measured(self) -> dict[LatencyKey, tuple[int, int, int]]:
         """key → (answers, milliseconds in all, the longest)."""
         return {
             key: (sum(one.counts), one.total_ms, one.max_ms)
@@ -100,9 +100,9 @@ def key(
 async def test_a_request_takes_from_its_arrival_until_its_answer_is_written() -> None:
     async with Server() as server:
         await server.ask(SEND)
-        assert server.told() == {key(SEND): (1, 4, 4)}, "4.9 ms are four whole ones"
+        assert server.measured() == {key(SEND): (1, 4, 4)}, "4.9 ms are four whole ones"
         await asyncio.gather(*(server.ask(SEND) for _ in range(3)))
-        assert server.told() == {key(SEND): (4, 4 + 3 * 14, 14)}, "three of one read, 14.7 ms"
+        assert server.measured() == {key(SEND): (4, 4 + 3 * 14, 14)}, "three of one read, 14.7 ms"
 
 
 async def test_a_held_pull_is_long_polling_and_its_wait_is_nobody_elses() -> None:
@@ -111,11 +111,11 @@ async def test_a_held_pull_is_long_polling_and_its_wait_is_nobody_elses() -> Non
         await server.is_held.wait()
         server.clock.us += 2_000_000
         await server.ask(SEND)
-        assert server.told() == {key(SEND): (1, 4, 4)}, "nothing of the pull's two seconds"
+        assert server.measured() == {key(SEND): (1, 4, 4)}, "nothing of the pull's two seconds"
         server.release()
         await held
         polled = key(PULL, ResponseCode.PULL_NOT_FOUND, polled=True)
-        assert server.told()[polled] == (1, 2004, 2004)
+        assert server.measured()[polled] == (1, 2004, 2004)
 
 
 async def test_what_nobody_is_answered_is_told_as_such() -> None:
@@ -129,7 +129,7 @@ async def test_what_nobody_is_answered_is_told_as_such() -> None:
         server.release()
         await asyncio.gather(held, return_exceptions=True)
         failed = key(PULL, ResponseCode.PULL_NOT_FOUND, Result.WRITE_FAILED, polled=True)
-        assert server.told() == {
+        assert server.measured() == {
             key(COMMIT, 0, Result.ONE_WAY): (1, 0, 0),
             failed: (1, 7, 7),
         }
@@ -140,7 +140,7 @@ async def test_codes_that_rocketmq_has_not_are_measured_as_one() -> None:
         for code in (STRANGE, 70_001, 70_002):
             await server.ask(code)
         not_supported = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert server.told() == {
+        assert server.measured() == {
             key(UNKNOWN): (1, 0, 0),
             key(UNKNOWN, not_supported): (2, 0, 0),
         }
@@ -165,9 +165,9 @@ async def test_answers_of_several_kinds_in_one_turn_are_each_counted() -> None:
     async with Server() as server:
         codes = [COMMIT, SEND, COMMIT, SEND, SEND, COMMIT]
         await asyncio.gather(*(server.ask(code) for code in codes))
-        assert server.told() == {key(COMMIT): (3, 42, 14), key(SEND): (3, 42, 14)}
+        assert server.measured() == {key(COMMIT): (3, 42, 14), key(SEND): (3, 42, 14)}
         await server.ask(COMMIT)
-        assert server.told()[key(COMMIT)] == (4, 42, 14)
+        assert server.measured()[key(COMMIT)] == (4, 42, 14)
 
 
 async def test_an_opaque_that_a_peer_uses_twice_measures_nothing_wrong() -> None:
@@ -182,7 +182,7 @@ async def test_an_opaque_that_a_peer_uses_twice_measures_nothing_wrong() -> None
         server.release()
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         polled = key(PULL, ResponseCode.PULL_NOT_FOUND, polled=True)
-        assert server.told() == {
+        assert server.measured() == {
             polled: (1, 1000, 1000),
             key(PULL, ResponseCode.PULL_NOT_FOUND): (0, 0, 0),
         }

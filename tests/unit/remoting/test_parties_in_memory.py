@@ -240,23 +240,23 @@ async def test_a_closed_connection_whose_peer_takes_nothing_is_cut_at_the_next_l
 
 
 async def test_what_is_observed_of_a_stop_is_reported_before_it_returns_and_nothing_after() -> None:
-    told: list[str] = []
+    observed: list[str] = []
     network = MemoryNetwork()
     server = RpcServer(
         runtime_over(network),
         HANDLERS,
-        before_answers=lambda: told.append("reported"),
-        on_lost=lambda peer: told.append("lost"),
+        before_answers=lambda: observed.append("reported"),
+        on_lost=lambda peer: observed.append("lost"),
     )
     await server.start("memory", 9876)
     client = RpcClient(runtime_over(network))
     await ask(client, ECHO)
     await server.stop()
-    assert told[-2:] == ["lost", "reported"]
-    at_the_end = len(told)
+    assert observed[-2:] == ["lost", "reported"]
+    at_the_end = len(observed)
     for _ in range(5):
         await asyncio.sleep(0)
-    assert len(told) == at_the_end
+    assert len(observed) == at_the_end
     await client.close()
 
 

@@ -17,86 +17,88 @@ from engine.remoting.turn import Turn
 class Outlet:
     """Remembers what it was to write; a broken one refuses."""
 
-    def __init__(self, told: list[str], name: str, *, broken: bool = False) -> None:
-        self.told, self.name, self.broken = told, name, broken
+    def __init__(self, written: list[str], name: str, *, broken: bool = False) -> None:
+        self.written, self.name, self.broken = written, name, broken
 
     def write_frames(self, parts: list[Buffer]) -> None:
         if self.broken:
             raise OSError("gone")
-        self.told.append(f"{self.name}:{b''.join(map(bytes, parts)).decode()}")
+        self.written.append(f"{self.name}:{b''.join(map(bytes, parts)).decode()}")
 
 
 async def test_facts_are_written_once_and_before_any_answer_of_the_turn() -> None:
-    told: list[str] = []
-    turn = Turn(lambda: told.append("facts"))
-    first, second = Outlet(told, "first"), Outlet(told, "second")
+    written: list[str] = []
+    turn = Turn(lambda: written.append("facts"))
+    first, second = Outlet(written, "first"), Outlet(written, "second")
     turn.add(first, b"a", b"b", 2)
     turn.add(second, b"c", b"", 1)
     turn.add(first, b"d", b"", 1)
-    assert told == []
+    assert written == []
     await asyncio.sleep(0)
-    assert told == ["facts", "first:abd", "second:c"]
+    assert written == ["facts", "first:abd", "second:c"]
     turn.add(second, b"e", b"", 1)
     await asyncio.sleep(0)
-    assert told[3:] == ["facts", "second:e"]
+    assert written[3:] == ["facts", "second:e"]
 
 
 async def test_one_broken_connection_does_not_keep_the_others_answers() -> None:
-    told: list[str] = []
+    written: list[str] = []
     turn = Turn(lambda: None)
-    turn.add(Outlet(told, "broken", broken=True), b"x", b"", 1)
-    turn.add(Outlet(told, "whole"), b"y", b"", 1)
+    turn.add(Outlet(written, "broken", broken=True), b"x", b"", 1)
+    turn.add(Outlet(written, "whole"), b"y", b"", 1)
     await asyncio.sleep(0)
-    assert told == ["whole:y"]
+    assert written == ["whole:y"]
 
 
 async def test_a_turn_may_end_without_anybody_to_answer() -> None:
-    told: list[str] = []
-    Turn(lambda: told.append("facts")).open()
+    written: list[str] = []
+    Turn(lambda: written.append("facts")).open()
     await asyncio.sleep(0)
-    assert told == ["facts"]
+    assert written == ["facts"]
 
 
 async def test_a_crowd_is_answered_in_steps_and_each_one_in_order() -> None:
-    told: list[str] = []
-    turn = Turn(lambda: told.append("facts"))
-    crowd = [Outlet(told, str(number)) for number in range(2 * TURN_WRITES_MAX + 1)]
+    written: list[str] = []
+    turn = Turn(lambda: written.append("facts"))
+    crowd = [Outlet(written, str(number)) for number in range(2 * TURN_WRITES_MAX + 1)]
     for outlet in crowd:
         turn.add(outlet, b"a", b"", 1)
     await asyncio.sleep(0)
-    assert len(told) == 1 + TURN_WRITES_MAX
+    assert len(written) == 1 + TURN_WRITES_MAX
     turn.add(crowd[-1], b"b", b"", 1)
     turn.add(crowd[0], b"b", b"", 1)
     await asyncio.sleep(0)
-    assert len(told) == 2 + 2 * TURN_WRITES_MAX, "the facts of the second turn, and as many again"
+    assert len(written) == 2 + 2 * TURN_WRITES_MAX, (
+        "the facts of the second turn, and as many again"
+    )
     await asyncio.sleep(0)
-    answers = [one for one in told if one != "facts"]
+    answers = [one for one in written if one != "facts"]
     assert answers == [*(f"{number}:a" for number in range(len(crowd) - 1)), answers[-2], "0:b"]
     assert answers[-2] == f"{len(crowd) - 1}:ab", "what was queued first leaves first"
     await asyncio.sleep(0)
-    assert len([one for one in told if one != "facts"]) == len(crowd) + 1
+    assert len([one for one in written if one != "facts"]) == len(crowd) + 1
 
 
 async def test_a_party_that_stops_answers_the_whole_crowd_first() -> None:
-    told: list[str] = []
-    turn = Turn(lambda: told.append("facts"))
+    written: list[str] = []
+    turn = Turn(lambda: written.append("facts"))
     for number in range(2 * TURN_WRITES_MAX):
-        turn.add(Outlet(told, str(number)), b"a", b"", 1)
+        turn.add(Outlet(written, str(number)), b"a", b"", 1)
     turn.finish()
-    assert len(told) == 1 + 2 * TURN_WRITES_MAX
+    assert len(written) == 1 + 2 * TURN_WRITES_MAX
 
 
 async def test_who_has_much_to_get_has_it_at_once_in_a_crowd_too() -> None:
-    told: list[str] = []
-    turn = Turn(lambda: told.append("facts"))
-    crowd = [Outlet(told, str(number)) for number in range(2 * TURN_WRITES_MAX)]
+    written: list[str] = []
+    turn = Turn(lambda: written.append("facts"))
+    crowd = [Outlet(written, str(number)) for number in range(2 * TURN_WRITES_MAX)]
     for outlet in crowd:
         turn.add(outlet, b"a", b"", 1)
     turn.end_for(crowd[-1])
-    assert len(told) == 2 + TURN_WRITES_MAX
-    assert told[-1] == f"{len(crowd) - 1}:a"
+    assert len(written) == 2 + TURN_WRITES_MAX
+    assert written[-1] == f"{len(crowd) - 1}:a"
     turn.finish()
-    assert len([one for one in told if one != "facts"]) == 2 * TURN_WRITES_MAX, "nobody twice"
+    assert len([one for one in written if one != "facts"]) == 2 * TURN_WRITES_MAX, "nobody twice"
 
 
 async def test_responses_find_their_requests_in_any_order() -> None:

@@ -79,7 +79,7 @@ def gathered(
 ) -> Gathered:
     """What gold says, where it says anything."""
     reached = parts.pop("reached", [{"emitter": EMITTER, "judged_to": at(180)}])
-    told = Gathered(
+    found = Gathered(
         window,
         CUT,
         slots=pl.DataFrame([row for some in slots for row in some], schema=SLOTS),
@@ -96,7 +96,7 @@ def gathered(
         known_from=at(-600),
     )
     assert not parts, parts
-    return replace(told)
+    return replace(found)
 
 
 def _gold(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
@@ -106,21 +106,21 @@ def _gold(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def stall(
-    group: str, opened: datetime, closed: datetime | None, kind: str = "FROZEN_HEAD", **told: Any
+    group: str, opened: datetime, closed: datetime | None, kind: str = "FROZEN_HEAD", **fields: Any
 ) -> dict[str, Any]:
     """A stall as it is known at the cut."""
     return {
         "window_id": f"{group}-{opened:%H%M%S}", "cluster": CLUSTER, "group": group,
         "topic": "orders", "queue_id": 2, "emitter": EMITTER, "kind": kind, "rule": "STALLED",
         "opened_at": opened, "closed_at": closed, "observed_at": closed or opened,
-        "evidence": "7 commits, offset unchanged", **told,
+        "evidence": "7 commits, offset unchanged", **fields,
     }  # fmt: skip
 
 
-def risk(group: str, opened: datetime, outcome: str, **told: Any) -> dict[str, Any]:
+def risk(group: str, opened: datetime, outcome: str, **fields: Any) -> dict[str, Any]:
     """A risk of duplicates as it is known at the cut."""
     return {
         "window_id": f"{group}-{opened:%H%M%S}", "cluster": CLUSTER, "group": group,
         "cause": "CONSUMER_CRASH", "outcome": outcome, "opened_at": opened,
-        "at_risk_messages": 100, "certain_messages": 60, "redelivered_messages": 0, **told,
+        "at_risk_messages": 100, "certain_messages": 60, "redelivered_messages": 0, **fields,
     }  # fmt: skip

@@ -32,10 +32,10 @@ routing_key_env = "KEY"
 """
 
 
-def change(kind: str, minute: float, rule: str = "QueueFrozen", **told: Any) -> dict[str, Any]:
+def change(kind: str, minute: float, rule: str = "QueueFrozen", **fields: Any) -> dict[str, Any]:
     return {
         "kind": kind, "rule": rule, "fingerprint": f"{rule}-{minute}", "observed_at": at(minute),
-        "fired_at": at(minute), "summary": f"{rule} stands", "state": "FIRING", **told,
+        "fired_at": at(minute), "summary": f"{rule} stands", "state": "FIRING", **fields,
     }  # fmt: skip
 
 
@@ -49,9 +49,9 @@ def test_a_digest_counts_by_rule_names_what_was_brief_and_what_is_open() -> None
         change("ACKED", 10, "LagGrows"),
     ]
     still = [change("FIRED", 9, "LagGrows"), change("FIRED", 0, "Watchdog")]
-    told = counted(rows, still, at(0), at(60), is_known=True)
-    assert told.headline == "3 alerts fired, 2 were resolved (1 within 2 min), 1 is open."
-    assert told.lines == (
+    digest = counted(rows, still, at(0), at(60), is_known=True)
+    assert digest.headline == "3 alerts fired, 2 were resolved (1 within 2 min), 1 is open."
+    assert digest.lines == (
         "QueueFrozen fired 2 times, 1 of them brief",
         "LagGrows fired 1 time",
         "It is open since 2026-03-01 12:09 UTC: LagGrows stands",

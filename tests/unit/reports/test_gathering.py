@@ -16,19 +16,19 @@ SCHEMA = dict.fromkeys(("emitter", "cluster", "group"), pl.String) | {
 
 
 def totals(edge: int, dead_lettered: int) -> dict[str, int]:
-    told = zip(NAMES, (dead_lettered, 1, 0, 0), strict=True)
-    return {f"{name}_{edge}": value for name, value in told}
+    columns = zip(NAMES, (dead_lettered, 1, 0, 0), strict=True)
+    return {f"{name}_{edge}": value for name, value in columns}
 
 
 def test_totals_of_all_topics_of_a_group_are_summed_up_at_each_edge() -> None:
     place = {"emitter": "e", "cluster": "c", "group": "orders"}
-    told = pl.DataFrame([place | totals(1, 2) | totals(2, 5), place | totals(2, 4)], schema=SCHEMA)
-    rows = _edges(told).rows(named=True)
+    frame = pl.DataFrame([place | totals(1, 2) | totals(2, 5), place | totals(2, 4)], schema=SCHEMA)
+    rows = _edges(frame).rows(named=True)
     assert [(row["edge"], row["dead_lettered"], row["redriven"]) for row in rows] == [
         (1, 2, 1),
         (2, 9, 2),
     ]
-    assert _edges(told.clear()).height == 0
+    assert _edges(frame.clear()).height == 0
 
 
 def test_what_was_not_told_yet_is_asked_for_in_columns_that_may_be_null() -> None:

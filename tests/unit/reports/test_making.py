@@ -78,10 +78,10 @@ def test_a_run_that_is_named_is_made_again_from_its_own_cut_and_numbers_not_the_
         (f"{RUN.report}/{RUN.window}", 8, 3),
     ):
         command = ["reports", "run", "--lake", lake.root, "--again", named, "--preview", "--json"]
-        told = json.loads(CliRunner().invoke(app, command).stdout)
-        assert (told["cycle"], told["is_done"]) == (cycle, False)
-        assert told["rebuilt_from"] == f"{RUN.report}/{RUN.window}/{number}"
-        assert told["name"] == f"{RUN.report}/{RUN.window}/4"
+        printed = json.loads(CliRunner().invoke(app, command).stdout)
+        assert (printed["cycle"], printed["is_done"]) == (cycle, False)
+        assert printed["rebuilt_from"] == f"{RUN.report}/{RUN.window}/{number}"
+        assert printed["name"] == f"{RUN.report}/{RUN.window}/4"
     assert len(shelf.runs()) == 3
     newest = _cut(shelf, Wish(HOUR, From.NEWEST, recorded=RUN.cut), shelf.named(RUN.name))
     assert newest.run_id != RUN.run_id
@@ -104,7 +104,7 @@ def test_what_was_made_is_listed_compared_and_posted_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("sentence", "said"),
     [
         (
             "Exception encountered\nLakeError: gold is gone: restore it\n\tat java.Thread.run",
@@ -116,5 +116,5 @@ def test_what_was_made_is_listed_compared_and_posted_once(tmp_path: Path) -> Non
     ],
     ids=["frames of Java behind it", "another's error", "no error", "nothing"],
 )
-def test_of_a_cell_that_fails_its_sentence_is_told(told: str, said: str) -> None:
-    assert said_by(told) == said
+def test_of_a_cell_that_fails_its_sentence_is_told(sentence: str, said: str) -> None:
+    assert said_by(sentence) == said

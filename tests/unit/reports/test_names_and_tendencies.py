@@ -17,8 +17,8 @@ BETTER, WORSE, OPEN = Tendency.BETTER, Tendency.WORSE, Tendency.OPEN
 STALL = StallCause("FROZEN_HEAD", 1, 1, 60, 0, 0, 0, 60, "orders", "")
 
 
-def with_group(figures: GroupFigures = ORDERS, **told: Any) -> Numbers:
-    return replace(NUMBERS, groups=(replace(figures, **told),))
+def with_group(figures: GroupFigures = ORDERS, **fields: Any) -> Numbers:
+    return replace(NUMBERS, groups=(replace(figures, **fields),))
 
 
 def marks(before: Numbers, after: Numbers) -> dict[str, Tendency]:
@@ -76,8 +76,8 @@ def test_what_is_unknown_on_one_side_or_no_good_by_itself_is_not_judged() -> Non
 def test_another_objective_makes_shares_of_it_no_better_and_no_worse() -> None:
     before = with_group(share_percent=90.0, worst_ms=5, objective_ms=1)
     after = with_group(share_percent=99.0, worst_ms=4, objective_ms=60_000)
-    told = marks(before, after)
-    assert (told["share_percent"], told["worst_ms"]) == (OPEN, BETTER)
+    found = marks(before, after)
+    assert (found["share_percent"], found["worst_ms"]) == (OPEN, BETTER)
 
 
 def test_a_verdict_that_is_withheld_is_not_judged() -> None:

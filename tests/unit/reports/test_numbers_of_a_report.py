@@ -28,12 +28,12 @@ from tests.unit.reports.gathered import (
 MINUTE = Objectives(Objective(60_000, 99.0))
 
 
-def numbers(told: Gathered, objectives: Objectives = MINUTE) -> Numbers:
-    return lag_report(told, objectives, lake="var/lake")
+def numbers(found: Gathered, objectives: Objectives = MINUTE) -> Numbers:
+    return lag_report(found, objectives, lake="var/lake")
 
 
-def one_group(told: Gathered, name: str = "orders") -> GroupFigures:
-    return next(one for one in numbers(told).groups if one.group == name)
+def one_group(found: Gathered, name: str = "orders") -> GroupFigures:
+    return next(one for one in numbers(found).groups if one.group == name)
 
 
 def test_a_group_is_behind_for_the_minutes_in_which_it_was_beyond_its_objective() -> None:
@@ -66,8 +66,8 @@ def test_an_objective_is_kept_or_missed_only_when_the_unknown_cannot_change_it(
 
 
 def test_time_of_which_nothing_was_told_between_is_unknown_and_no_part_of_the_share() -> None:
-    told = gathered(course("orders", [5] * 20), course("orders", [5] * 20, first=40))
-    of = one_group(told)
+    found = gathered(course("orders", [5] * 20), course("orders", [5] * 20, first=40))
+    of = one_group(found)
     assert (of.within_s, of.unknown_s, of.share_percent) == (2400, 1200, 100.0)
     assert of.verdict is Verdict.UNCLEAR
     assert of.course == "w" * 20 + "?" * 20 + "w" * 20
@@ -81,8 +81,10 @@ def test_a_queue_that_is_unknown_makes_the_group_unknown_but_not_less_behind() -
 
 
 def test_a_broker_that_has_not_been_judged_to_the_end_leaves_the_end_unknown() -> None:
-    told = gathered(course("orders", [5] * 60), reached=[{"emitter": EMITTER, "judged_to": at(30)}])
-    of, all_of_it = one_group(told), numbers(told)
+    found = gathered(
+        course("orders", [5] * 60), reached=[{"emitter": EMITTER, "judged_to": at(30)}]
+    )
+    of, all_of_it = one_group(found), numbers(found)
     assert (of.within_s, of.unknown_s, of.state) == (1800, 1800, "UNKNOWN")
     assert of.end_ms == 5000
     assert not all_of_it.emitters[0].reaches_end
@@ -102,8 +104,8 @@ def test_while_gold_says_that_nothing_is_known_the_lag_before_says_nothing() -> 
 
 
 def test_a_group_that_came_or_went_is_judged_for_the_time_it_was_there() -> None:
-    told = gathered(course("late", [90] * 10, first=50), course("gone", [5] * 10))
-    late, gone = one_group(told, "late"), one_group(told, "gone")
+    found = gathered(course("late", [90] * 10, first=50), course("gone", [5] * 10))
+    late, gone = one_group(found, "late"), one_group(found, "gone")
     assert (late.behind_s, late.unknown_s, late.share_percent) == (600, 0, 0.0)
     assert (gone.within_s, gone.unknown_s) == (600, 0)
     assert gone.course == "w" * 10 + "-" * 50
@@ -116,12 +118,12 @@ def test_what_gold_does_not_tell_of_yet_is_unknown() -> None:
 
 def test_a_group_on_two_brokers_is_as_far_behind_as_the_worse_of_them() -> None:
     other = "Prod/broker-b/0"
-    told = gathered(
+    found = gathered(
         course("orders", [5] * 60),
         course("orders", [90] * 30 + [None] * 30, emitter=other),
         reached=[{"emitter": one, "judged_to": at(60)} for one in (EMITTER, other)],
     )
-    of = one_group(told)
+    of = one_group(found)
     assert of.course == "b" * 30 + "?" * 30
     assert of.lag_max == 950
 
@@ -143,10 +145,10 @@ def test_with_a_queue_unknown_at_times_what_was_most_is_the_least(
 
 
 def test_a_queue_that_is_unknown_at_the_end_makes_the_lag_of_the_end_the_least() -> None:
-    told = gathered(course("orders", [5] * 60))
+    found = gathered(course("orders", [5] * 60))
     last = pl.col("slot") == pl.col("slot").max()
     unknown = pl.when(last).then(1).otherwise("unknown_queues").alias("unknown_queues")
-    of = one_group(replace(told, slots=told.slots.with_columns(unknown)))
+    of = one_group(replace(found, slots=found.slots.with_columns(unknown)))
     assert (of.end_ms, of.is_part, of.end_is_part) == (5_000, True, True)
 
 
@@ -162,7 +164,7 @@ def test_two_reports_say_at_least_where_one_knew_a_part_and_call_it_no_tendency(
 
 
 def test_the_worst_group_comes_first_and_makes_the_headline() -> None:
-    told = numbers(
+    found = numbers(
         gathered(
             course("well", [1] * 60),
             course("bad", [5] * 30 + [400] * 30),
@@ -170,8 +172,8 @@ def test_the_worst_group_comes_first_and_makes_the_headline() -> None:
             course("dark", [None] * 60),
         )
     )
-    assert [one.group for one in told.groups] == ["worse", "bad", "dark", "well"]
-    assert told.headline == (
+    assert [one.group for one in found.groups] == ["worse", "bad", "dark", "well"]
+    assert found.headline == (
         "2 of 4 groups missed the objective, worse most: behind for 100 % of the time, by "
         "1 min 30 s at worst. Too little is known of 1 group."
     )
@@ -179,14 +181,14 @@ def test_the_worst_group_comes_first_and_makes_the_headline() -> None:
 
 def test_each_group_is_held_against_its_own_objective() -> None:
     own = Objectives(Objective(60_000, 99.0), (("*", "pay*", Objective(1_000, 50.0)),))
-    told = numbers(gathered(course("payments", [5] * 20 + [0] * 40), course("mail", [5])), own)
-    payments = next(one for one in told.groups if one.group == "payments")
+    found = numbers(gathered(course("payments", [5] * 20 + [0] * 40), course("mail", [5])), own)
+    payments = next(one for one in found.groups if one.group == "payments")
     assert (payments.objective_ms, payments.behind_s) == (1_000, 1200)
     assert payments.verdict is Verdict.KEPT
 
 
 def test_of_a_stall_counts_the_part_that_lies_in_the_period() -> None:
-    told = numbers(
+    found = numbers(
         gathered(
             course("orders", [5] * 60),
             stalls=[
@@ -197,7 +199,7 @@ def test_of_a_stall_counts_the_part_that_lies_in_the_period() -> None:
             reached=[{"emitter": EMITTER, "judged_to": at(120)}],
         )
     )
-    frozen, stalled = told.stalls
+    frozen, stalled = found.stalls
     assert (frozen.kind, frozen.windows, frozen.stood_s) == ("FROZEN_HEAD", 2, 15 * 60)
     assert (frozen.open_at_end, frozen.windows_before) == (1, 1)
     assert frozen.longest_of == "orders: orders queue 2"
@@ -205,7 +207,7 @@ def test_of_a_stall_counts_the_part_that_lies_in_the_period() -> None:
 
 
 def test_duplicates_hold_what_was_predicted_against_what_was_observed() -> None:
-    told = numbers(
+    found = numbers(
         gathered(
             risks=[
                 risk("orders", at(5), "CONFIRMED", redelivered_messages=80),
@@ -216,7 +218,7 @@ def test_duplicates_hold_what_was_predicted_against_what_was_observed() -> None:
             ]
         )
     )
-    (crash,) = told.duplicates
+    (crash,) = found.duplicates
     assert (crash.windows, crash.groups, crash.predicted, crash.redelivered) == (4, 2, 300, 200)
     assert (crash.confirmed, crash.passed, crash.possible, crash.open_at_most) == (2, 1, 1, 7)
     assert (crash.exceeded, crash.certain, crash.redelivered_before) == (1, None, 9)
@@ -224,7 +226,7 @@ def test_duplicates_hold_what_was_predicted_against_what_was_observed() -> None:
 
 def test_what_nobody_could_count_of_a_watched_broker_is_the_least_or_unknown() -> None:
     unseen = {"redelivered_messages": None, "redelivered_unknown_reason": "OBSERVED"}
-    told = numbers(
+    found = numbers(
         gathered(
             course("orders", [5] * 60),
             course("mail", [5] * 60),
@@ -236,9 +238,9 @@ def test_what_nobody_could_count_of_a_watched_broker_is_the_least_or_unknown() -
             ],
         )
     )
-    said = {one.cause: one.again for one in told.duplicates}
+    said = {one.cause: one.again for one in found.duplicates}
     assert said == {"CONSUMER_CRASH": "at least 80", "HAND_OVER": "unknown"}
-    assert {one.group: one.again for one in told.groups} == {
+    assert {one.group: one.again for one in found.groups} == {
         "orders": "at least 80",
         "mail": "unknown",
     }
@@ -260,20 +262,20 @@ def totals(edge: int, *counts: int) -> dict[str, object]:
 
 def test_dead_letters_say_what_became_of_them() -> None:
     letters = {"cluster": CLUSTER, "group": "orders", "reason": "16 tries", "letters": 3}
-    told = numbers(
+    found = numbers(
         gathered(
             dead=[{**letters, "is_now": True, "topic": "a"}, {**letters, "is_now": False}],
             fates=[totals(0, 0, 0, 0, 0), totals(1, 5, 2, 0, 0), totals(2, 8, 4, 1, 0)],
         )
     )
-    (orders,) = told.dead_letters
+    (orders,) = found.dead_letters
     assert (orders.letters, orders.letters_before, orders.reason) == (3, 3, "16 tries")
     assert (orders.redriven, orders.discarded, orders.expired, orders.waiting) == (2, 1, 0, 3)
 
 
 def test_totals_that_began_anew_are_unknown_and_not_negative() -> None:
-    told = numbers(gathered(fates=[totals(1, 5, 4, 0, 0), totals(2, 3, 1, 0, 0)]))
-    assert (told.dead_letters[0].redriven, told.dead_letters[0].waiting) == (None, 2)
+    found = numbers(gathered(fates=[totals(1, 5, 4, 0, 0), totals(2, 3, 1, 0, 0)]))
+    assert (found.dead_letters[0].redriven, found.dead_letters[0].waiting) == (None, 2)
 
 
 def test_a_failed_check_withholds_the_verdict_and_missing_rows_are_counted() -> None:
@@ -283,21 +285,21 @@ def test_a_failed_check_withholds_the_verdict_and_missing_rows_are_counted() -> 
         "checked_rows": 9, "observed_at": at(30), "started_at": at(31), "judged_from": at(0),
     }  # fmt: skip
     shipped = {"is_now": True, "emitter": EMITTER, "rows_expected": 100, "rows_found": 99}
-    told = numbers(
+    found = numbers(
         gathered(
             course("orders", [5] * 60),
             results=[ran],
             shipped=[shipped | {"rows_distinct": 98}],
         )
     )
-    assert "gapless failed" in told.groups[0].withheld
-    assert (told.emitters[0].missing_rows, told.emitters[0].doubled_rows) == (2, 1)
-    assert told.checks[0].failed_runs == 1
-    assert "withheld" in told.headline
+    assert "gapless failed" in found.groups[0].withheld
+    assert (found.emitters[0].missing_rows, found.emitters[0].doubled_rows) == (2, 1)
+    assert found.checks[0].failed_runs == 1
+    assert "withheld" in found.headline
 
 
 def test_what_is_new_is_told_against_the_hour_before_from_the_same_gold() -> None:
-    told = numbers(
+    found = numbers(
         gathered(
             course("orders", [5] * 60, first=-60),
             course("orders", [90] * 60),
@@ -305,24 +307,24 @@ def test_what_is_new_is_told_against_the_hour_before_from_the_same_gold() -> Non
             course("new", [5] * 60),
         )
     )
-    kinds = {(one.kind, one.about) for one in told.news}
+    kinds = {(one.kind, one.about) for one in found.news}
     assert kinds == {("WORSE", "orders"), ("GONE_GROUP", "old"), ("NEW_GROUP", "new")}
-    orders = next(one for one in told.groups if one.group == "orders")
+    orders = next(one for one in found.groups if one.group == "orders")
     assert (orders.share_before_percent, orders.was_there) == (100.0, True)
 
 
 def test_of_a_period_of_which_nothing_is_known_nothing_is_said_to_be_new() -> None:
-    told = numbers(replace(gathered(course("orders", [90] * 60)), known_from=at(0)))
-    assert (told.before_is_known, told.news) == (False, ())
+    found = numbers(replace(gathered(course("orders", [90] * 60)), known_from=at(0)))
+    assert (found.before_is_known, found.news) == (False, ())
     nothing = numbers(gathered())
     assert nothing.headline.startswith("Nothing is known of this period")
     assert (nothing.violations, nothing.groups) == (None, ())
 
 
 def test_numbers_are_read_as_they_were_written_and_the_cut_does_not_change_their_digest() -> None:
-    told = gathered(course("orders", [5] * 45 + [90] * 15), stalls=[stall("orders", at(1), at(2))])
-    first = numbers(told)
-    later = numbers(replace(told, cut=replace(CUT, cycle=9, told_at_us=5)))
+    found = gathered(course("orders", [5] * 45 + [90] * 15), stalls=[stall("orders", at(1), at(2))])
+    first = numbers(found)
+    later = numbers(replace(found, cut=replace(CUT, cycle=9, told_at_us=5)))
     assert read_json(as_json(first)) == first
     assert first.digest == later.digest
     assert revised(first, later, 2) == ""
@@ -340,5 +342,5 @@ def test_a_re_run_says_what_late_data_has_changed() -> None:
 def test_a_day_of_three_hundred_groups_is_counted_in_well_under_a_second() -> None:
     day = replace(HOUR, begin=HOUR.end - timedelta(days=1))
     rows = [row for n in range(300) for row in course(f"g{n}", [n % 90] * 60)]
-    told = numbers(gathered(rows, window=day))
-    assert len(told.groups) == 300
+    found = numbers(gathered(rows, window=day))
+    assert len(found.groups) == 300

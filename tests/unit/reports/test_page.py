@@ -15,7 +15,7 @@ from tests.unit.reports.gathered import at, course, gathered, risk, stall
 HOSTILE = "<img src=x onerror=alert(1)>'\"&"
 
 
-def told(**parts: list[dict[str, object]]) -> Numbers:
+def numbers_of(**parts: list[dict[str, object]]) -> Numbers:
     rows = [row for n in range(295) for row in course(f"well-{n:03}", [5] * 60)]
     rows += course(HOSTILE, [5] * 30 + [400] * 30) + course("dark", [None] * 60)
     stalls = [stall(HOSTILE, at(1), at(9), evidence=HOSTILE, topic=HOSTILE)]
@@ -39,7 +39,7 @@ def whole(numbers: Numbers) -> str:
 
 
 def test_a_page_runs_nothing_fetches_nothing_and_shows_names_as_text() -> None:
-    html = whole(told())
+    html = whole(numbers_of())
     assert "<img" not in html
     assert "<script" not in html
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
@@ -49,7 +49,7 @@ def test_a_page_runs_nothing_fetches_nothing_and_shows_names_as_text() -> None:
 
 
 def test_of_three_hundred_groups_those_with_something_to_tell_have_rows() -> None:
-    html = whole(told())
+    html = whole(numbers_of())
     assert html.count("<tr class=") == 2
     assert "295 more groups, never behind" in html
     assert len(html) < 100_000
@@ -62,15 +62,15 @@ def test_each_cluster_that_is_watched_from_outside_has_a_line_that_says_so() -> 
 
     ours = [reached("Prod/a/0"), reached("Prod/b/0")]
     theirs = [reached("Far/a/eye", 10_000), reached("Far/b/eye", 10_000), reached("Old/a/eye")]
-    assert "watched from outside" not in whole(told(reached=ours))
-    html = whole(told(reached=ours + theirs))
+    assert "watched from outside" not in whole(numbers_of(reached=ours))
+    html = whole(numbers_of(reached=ours + theirs))
     assert "Far is watched from outside each 10 s: times are right to ± 10 s." in html
     assert "Old is watched from outside." in html
     assert html.count("watched from outside") == 2
 
 
 def test_what_is_unknown_is_called_so() -> None:
-    html = whole(told())
+    html = whole(numbers_of())
     row = html[html.index("<span>dark") : html.index("</tr>", html.index("<span>dark"))]
     assert row.count("unknown") == 3
     assert "Whether the data is sound is unknown" in html
@@ -97,5 +97,5 @@ def test_a_quiet_period_says_so_in_sentences() -> None:
 
 
 def test_links_lead_to_the_groups_page_at_that_period() -> None:
-    html = page.groups(told(), pages="https://tidemark.example/")
+    html = page.groups(numbers_of(), pages="https://tidemark.example/")
     assert "https://tidemark.example/group/dark?from=2026-03-01T12%3A00%3A00Z&amp;to=" in html

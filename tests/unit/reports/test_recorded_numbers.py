@@ -49,13 +49,13 @@ def test_numbers_whose_gold_is_gone_are_the_kept_ones_and_the_page_says_so(tmp_p
     assert sentence not in page.top(found.numbers)
 
 
-def told(*results: dict[str, object]) -> Numbers:
+def numbers_of(*results: dict[str, object]) -> Numbers:
     found = gathered(course("orders", [5] * 60), results=list(results))
     return lag_report(found, Objectives(), lake="lake")
 
 
-RECORDED = told(RAN)
-WITHOUT = told()
+RECORDED = numbers_of(RAN)
+WITHOUT = numbers_of()
 """The same once outcomes of checks are dropped."""
 
 

@@ -127,9 +127,9 @@ def test_a_table_of_before_rebuilt_reports_were_told_apart_is_read_and_written(
     write_deltalake(address, older, partition_by=["observed_date"])
     assert [one.rebuilt for one in shelf.runs()] == [""]
     assert shelf.listed(text="FROM rows_of") == ([], 0)
-    told = replace(RUN, number=2, rebuilt="Rebuilt from the numbers kept on a day.")
-    shelf.add(told, folder_with_numbers(tmp_path / "made"))
-    assert [one.rebuilt for one in shelf.runs()] == [told.rebuilt, ""]
+    run = replace(RUN, number=2, rebuilt="Rebuilt from the numbers kept on a day.")
+    shelf.add(run, folder_with_numbers(tmp_path / "made"))
+    assert [one.rebuilt for one in shelf.runs()] == [run.rebuilt, ""]
 
 
 def test_a_lake_without_reports_has_none(tmp_path: Path) -> None:

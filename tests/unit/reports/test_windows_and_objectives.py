@@ -66,15 +66,15 @@ def test_the_first_objective_that_fits_a_group_is_its_own(tmp_path: Path) -> Non
         '[default]\nlag = "2m"\n[[objective]]\ngroup = "pay*"\nlag = "10s"\nshare = 99.9\n'
         '[[objective]]\ncluster = "Test*"\nshare = 50\n'
     )
-    told = read_objectives(file)
-    assert told.of("Prod", "payments") == Objective(10_000, 99.9)
-    assert told.of("Test1", "mail") == Objective(120_000, 50.0)
-    assert told.of("Prod", "mail") == Objective(120_000, 99.0)
+    objectives = read_objectives(file)
+    assert objectives.of("Prod", "payments") == Objective(10_000, 99.9)
+    assert objectives.of("Test1", "mail") == Objective(120_000, 50.0)
+    assert objectives.of("Prod", "mail") == Objective(120_000, 99.0)
     assert read_objectives(None).of("Prod", "mail") == Objective(60_000, 99.0)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "given",
     [
         {"default": {"lag": "soon"}},
         {"default": {"share": 0}},
@@ -84,6 +84,6 @@ def test_the_first_objective_that_fits_a_group_is_its_own(tmp_path: Path) -> Non
         {"objectives": []},
     ],
 )
-def test_objectives_that_say_nothing_sound_are_refused(told: dict[str, object]) -> None:
+def test_objectives_that_say_nothing_sound_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
-        objectives_of(told)
+        objectives_of(given)

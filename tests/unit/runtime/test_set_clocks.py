@@ -134,8 +134,8 @@ def test_what_is_less_than_a_step_adds_up_to_one() -> None:
         machine.set_by(-10)
         shown.append(machine.clock.now_ms())
     assert shown == sorted(shown)
-    told_ms = sum(step.by_ms for step in machine.steps)
-    assert abs(told_ms + 1000) < STEP_NS // MS
+    stepped_ms = sum(step.by_ms for step in machine.steps)
+    assert abs(stepped_ms + 1000) < STEP_NS // MS
     assert all(abs(step.by_ms) * MS >= STEP_NS for step in machine.steps)
 
 

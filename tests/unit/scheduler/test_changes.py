@@ -25,7 +25,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.li
 TOLD = st.dictionaries(st.sampled_from("abcdef"), VALUES)
 
 
-def told(**changed: Any) -> dict[str, Any]:
+def noted(**changed: Any) -> dict[str, Any]:
     return auditable(settings(**changed), group="hers", is_active=True)
 
 
@@ -44,8 +44,8 @@ def test_what_was_and_the_changes_make_what_is(
 
 
 def test_zero_empty_and_false_are_values_like_any_other() -> None:
-    before = told(retries=2, parameters="x", children=(4,))
-    assert changes(before, told() | {"is_active": False}) == {
+    before = noted(retries=2, parameters="x", children=(4,))
+    assert changes(before, noted() | {"is_active": False}) == {
         "is_active": (True, False),
         "parameters": ("x", ""),
         "retries": (2, 0),
@@ -55,17 +55,17 @@ def test_zero_empty_and_false_are_values_like_any_other() -> None:
 
 def test_sources_stand_as_length_and_digest_and_never_whole() -> None:
     first, second = (
-        told(handler="", glue_type="GLUE_SHELL", glue_source=f"secret {n}") for n in "12"
+        noted(handler="", glue_type="GLUE_SHELL", glue_source=f"secret {n}") for n in "12"
     )
     assert first["glue_source"]["chars"] == 8
     [(name, (old, new))] = changes(first, second).items()
     assert (name, old["chars"], new["chars"]) == ("glue_source", 8, 8)
     assert "secret" not in detail_of(changes(first, second))
-    assert told()["glue_source"] == ""
+    assert noted()["glue_source"] == ""
 
 
 def test_the_longest_and_the_strangest_settings_are_noted_as_bounded_json() -> None:
-    most = told(
+    most = noted(
         title=(HOSTILE * 9)[:255],
         author="\U0001f600" * 255,
         handler="\x00" * 255,
@@ -82,8 +82,8 @@ def test_the_longest_and_the_strangest_settings_are_noted_as_bounded_json() -> N
 def test_times_to_come_are_five_in_the_jobs_zone_over_a_change_of_its_clock() -> None:
     schedule = schedule_of("CRON", "0 0 8 * * ?", "Europe/Berlin")
     first_ms = schedule.next_ms(1_792_700_000_000)  # 2026-10-22; summer time ends on the 25th.
-    told_times = [in_zone(one, "Europe/Berlin") for one in schedule.upcoming_ms(first_ms, count=5)]
-    assert [one[8:] for one in told_times] == [
+    shown_times = [in_zone(one, "Europe/Berlin") for one in schedule.upcoming_ms(first_ms, count=5)]
+    assert [one[8:] for one in shown_times] == [
         "23T08:00:00+02:00", "24T08:00:00+02:00", "25T08:00:00+01:00", "26T08:00:00+01:00",
         "27T08:00:00+01:00",
     ]  # fmt: skip

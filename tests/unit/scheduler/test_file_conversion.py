@@ -103,8 +103,10 @@ def test_each_shard_takes_its_own_rows_and_together_they_take_all(place: Any, ex
     for source in sources:
         (place.files / source).write_bytes(READINGS)
     example.rows.add(place.database, sources)
-    told = [run(example.handlers.convert_files, shard=(index, 3))[0].message for index in range(3)]
-    assert told == ["3 converted", "4 converted", "3 converted"]
+    messages = [
+        run(example.handlers.convert_files, shard=(index, 3))[0].message for index in range(3)
+    ]
+    assert messages == ["3 converted", "4 converted", "3 converted"]
     assert [row.claims for row in history(place, example)] == [1] * 10
 
 

@@ -69,8 +69,8 @@ def test_any_text_comes_back(rows: list[tuple[str, int | None]]) -> None:
         for text, number in rows
     )  # fmt: skip
     dump = f"CREATE TABLE t (a text, b int); INSERT INTO t VALUES {written};"
-    told = [(text, None if number is None else str(number)) for text, number in rows]
-    assert [(row["a"], row["b"]) for row in tables_of(dump, {"t"})["t"]] == told
+    texts = [(text, None if number is None else str(number)) for text, number in rows]
+    assert [(row["a"], row["b"]) for row in tables_of(dump, {"t"})["t"]] == texts
 
 
 def a_group(**changed: str | None) -> dict[str, str | None]:
@@ -78,7 +78,7 @@ def a_group(**changed: str | None) -> dict[str, str | None]:
 
 
 def a_job(**changed: str | None) -> dict[str, str | None]:
-    told = {
+    fields = {
         "id": "7", "job_group": "1", "job_desc": "bills", "author": "XXL", "alarm_email": "",
         "schedule_type": "CRON", "schedule_conf": "0 0 0 * * ? *", "misfire_strategy": "DO_NOTHING",
         "executor_route_strategy": "FIRST", "executor_handler": "bill", "executor_param": "x",
@@ -86,7 +86,7 @@ def a_job(**changed: str | None) -> dict[str, str | None]:
         "executor_fail_retry_count": "2", "glue_type": "BEAN", "glue_source": "",
         "child_jobid": "", "trigger_status": "1",
     }  # fmt: skip
-    return told | changed
+    return fields | changed
 
 
 def taken(zone: Any = SHANGHAI, **tables: list[dict[str, str | None]]) -> Taking:
@@ -101,10 +101,10 @@ def remarks(found: Taking) -> list[str]:
 def test_a_job_keeps_its_settings() -> None:
     found = taken(info=[a_job(), a_job(id="8", child_jobid="7,9")])
     [job, parent] = found.jobs
-    told = job.settings
-    assert (told.title, told.handler, told.parameters) == ("bills", "bill", "x")
-    assert (told.timeout_s, told.retries, told.route) == (30, 2, "FIRST")
-    assert (told.schedule_text, told.zone) == ("0 0 0 * * ? *", "Asia/Shanghai")
+    imported = job.settings
+    assert (imported.title, imported.handler, imported.parameters) == ("bills", "bill", "x")
+    assert (imported.timeout_s, imported.retries, imported.route) == (30, 2, "FIRST")
+    assert (imported.schedule_text, imported.zone) == ("0 0 0 * * ? *", "Asia/Shanghai")
     assert job.was_running
     assert parent.children == (7,)
     assert remarks(found) == ["job 8: without children that are not: [9]"]
@@ -155,8 +155,8 @@ def test_what_is_not_taken_over_has_its_reason(changed: dict[str, str | None], w
 
 
 def test_rules_of_a_zone_with_summer_time_are_said_to_differ() -> None:
-    told = remarks(taken(zone_of("Europe/Berlin"), info=[a_job()]))
-    assert [one for one in told if "where the clock of Europe/Berlin is set" in one]
+    said = remarks(taken(zone_of("Europe/Berlin"), info=[a_job()]))
+    assert [one for one in said if "where the clock of Europe/Berlin is set" in one]
     assert not remarks(taken(info=[a_job()]))
 
 
@@ -202,9 +202,9 @@ def test_groups_have_their_addresses_and_users_their_rights_but_no_password() ->
     assert [(user.name, user.is_admin, user.their_groups) for user in found.users] == [
         ("admin", True, ()), ("ann", False, (2,))
     ]  # fmt: skip
-    told = remarks(found)
-    assert [one.split(":")[0] for one in told] == ["group 2", "group 2", "user 'å'", "users"]
-    assert "tidemark scheduler users password" in told[-1]
+    said = remarks(found)
+    assert [one.split(":")[0] for one in said] == ["group 2", "group 2", "user 'å'", "users"]
+    assert "tidemark scheduler users password" in said[-1]
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ class Stored:
         self.foreign: frozenset[int] = frozenset()
 
     async def store(self, tellings: Sequence[Delivery]) -> list[frozenset[int]]:
-        told = [[result.log_id for result in one.results] for one in tellings]
-        self.batches.append([log_id for one in told for log_id in one])
+        log_ids = [[result.log_id for result in one.results] for one in tellings]
+        self.batches.append([log_id for one in log_ids for log_id in one])
         await self.may_go.wait()
         if self.faults:
             raise self.faults.pop()
-        return [frozenset(one) & self.foreign for one in told]
+        return [frozenset(one) & self.foreign for one in log_ids]
 
 
 def telling(*log_ids: int) -> Delivery:

@@ -117,12 +117,12 @@ def test_a_kill_is_told_in_the_words_of_the_java_executor() -> None:
     queue.offer(a_run(1))
     queue.offer(a_run(2))
     steps = [*queue.kill(), *queue.ended(Gone(""))]
-    told = {step.result.message for step in steps if isinstance(step, Report)}
+    messages = {step.result.message for step in steps if isinstance(step, Report)}
     recorded = next(
         call.request for call in to_admin() if call.request and b"killed." in call.request
     )
-    assert all(message.encode() in recorded for message in told)
-    assert len(told) == 2
+    assert all(message.encode() in recorded for message in messages)
+    assert len(messages) == 2
     assert queue.kill() == []
 
 

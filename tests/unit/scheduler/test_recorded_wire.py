@@ -69,9 +69,9 @@ def test_answers_of_the_java_executor_are_written_in_the_same_bytes() -> None:
         if answer.content is None:
             assert again == call.response
         else:
-            told = json.loads(again)
-            assert told.pop("data") == told["content"]
-            assert told == json.loads(call.response)
+            decoded = json.loads(again)
+            assert decoded.pop("data") == decoded["content"]
+            assert decoded == json.loads(call.response)
             without = again[: again.index(b',"data":')] + b"}"
             assert without == call.response
 

@@ -46,13 +46,13 @@ def test_the_type_of_an_exception_stays_however_long_its_text_and_its_traceback_
         try:
             deep(levels, OrderIsWrong(text))
         except OrderIsWrong as error:
-            told = failure_of(error)
-        assert len(told) <= 15_000
-        assert told.startswith("Traceback (most recent call last):")
-        assert f"OrderIsWrong: {text[:5]}" in told
-        assert told.rstrip().endswith(text[-4:])
-        assert line_of(told).endswith("…" if text != "short" else "OrderIsWrong: short")
-        assert "OrderIsWrong: " in line_of(told)
+            failure = failure_of(error)
+        assert len(failure) <= 15_000
+        assert failure.startswith("Traceback (most recent call last):")
+        assert f"OrderIsWrong: {text[:5]}" in failure
+        assert failure.rstrip().endswith(text[-4:])
+        assert line_of(failure).endswith("…" if text != "short" else "OrderIsWrong: short")
+        assert "OrderIsWrong: " in line_of(failure)
 
 
 def test_the_line_of_a_run_is_what_was_raised_last_or_the_first_that_is_said() -> None:

@@ -100,8 +100,8 @@ def test_a_log_that_is_full_says_so_once(tmp_path: Path) -> None:
     for _ in range(5):
         log.write(b"1234567\n")
     log.close()
-    told = (tmp_path / "a" / "1.log").read_bytes()
-    assert told == b"1234567\n12\n-- the log is full: what follows is not kept --\n"
+    written = (tmp_path / "a" / "1.log").read_bytes()
+    assert written == b"1234567\n12\n-- the log is full: what follows is not kept --\n"
 
 
 def test_logs_lie_where_xxl_job_has_them_and_old_days_go(tmp_path: Path) -> None:

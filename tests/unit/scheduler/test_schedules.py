@@ -48,7 +48,7 @@ def test_once_is_one_moment_and_then_never() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "zone", "told"),
+    ("kind", "text", "zone", "reason"),
     [
         ("HOURLY", "1", "UTC", "CRON"),
         ("CRON", "0 0 0 31 2 ?", "UTC", "a day that its months have"),
@@ -64,8 +64,8 @@ def test_once_is_one_moment_and_then_never() -> None:
         ("ONCE", "0001-01-01T00:00", "Asia/Tokyo", "1970 to 2199"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(kind: str, text: str, zone: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_schedule_that_cannot_be_is_refused(kind: str, text: str, zone: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
         schedule_of(kind, text, zone)
 
 

@@ -24,9 +24,9 @@ class Clocks:
         if self.is_gone:
             raise StoreUnavailable("it is gone")
         self.pass_time(self.took_ms // 2)
-        told_ms = self.database_ms
+        read_ms = self.database_ms
         self.pass_time(self.took_ms - self.took_ms // 2)
-        return told_ms
+        return read_ms
 
     def pass_time(self, by_ms: int) -> None:
         self.own_ms += by_ms

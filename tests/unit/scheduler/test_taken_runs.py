@@ -17,8 +17,8 @@ SENT_MS = NOW_MS + CLOCKS_APART_MS
 FIRE_MS = SENT_MS - 20
 
 
-def opened(home: Path, **told: object) -> TakenRuns:
-    return TakenRuns(home, **{"now_ms": NOW_MS, "boot": "one"} | told)  # type: ignore[arg-type]
+def opened(home: Path, **given: object) -> TakenRuns:
+    return TakenRuns(home, **{"now_ms": NOW_MS, "boot": "one"} | given)  # type: ignore[arg-type]
 
 
 def test_a_run_is_known_whenever_it_is_sent_again(tmp_path: Path) -> None:

@@ -47,15 +47,15 @@ def read(folder: Path, text: str, keys: Keys) -> tuple[dict[str, object], list[s
 def test_the_file_of_an_admin(tmp_path: Path) -> None:
     values, warnings = read(tmp_path, ADMIN_FILE, CENTRE)
     assert values == {"port": 8081, "token": "default_token", "timeout_s": 7, "log_days": 20}
-    told = {line.split(": ")[1].split(" ")[0]: line for line in warnings}
-    assert set(told) == {
+    by_name = {line.split(": ")[1].split(" ")[0]: line for line in warnings}
+    assert set(by_name) == {
         "server.servlet.context-path", "management.server.servlet.context-path",
         "spring.datasource.url", "spring.mail.host", "xxl.job.i18n",
         "xxl.job.triggerpool.fast.max", "xxl.job.schedule.batchsize", "xxl.job.acessToken",
     }  # fmt: skip
-    assert "TIDEMARK_DATABASE" in told["spring.datasource.url"]
-    assert "the nearest is xxl.job.accessToken" in told["xxl.job.acessToken"]
-    assert "one transaction" in told["xxl.job.schedule.batchsize"]
+    assert "TIDEMARK_DATABASE" in by_name["spring.datasource.url"]
+    assert "the nearest is xxl.job.accessToken" in by_name["xxl.job.acessToken"]
+    assert "one transaction" in by_name["xxl.job.schedule.batchsize"]
     assert all("a slip" not in line and "jdbc" not in line for line in warnings)
 
 

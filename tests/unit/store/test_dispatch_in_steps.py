@@ -25,7 +25,7 @@ KEYS = DISPATCH_BATCH_MAX // 2
 """Of each message: two of them are one step."""
 
 
-def dispatcher_of_many_keys(folder: Path, *, told: bool) -> tuple[CommitLog, Dispatcher, Index]:
+def dispatcher_of_many_keys(folder: Path, *, notified: bool) -> tuple[CommitLog, Dispatcher, Index]:
     disk, pool = SystemDisk(), FilePool()
     log = CommitLog(disk, f"{folder}/commitlog", 1 << 20, pool)
     queues = QueueTable(disk, f"{folder}/consumequeue", 20 * 100, pool)
@@ -36,14 +36,16 @@ def dispatcher_of_many_keys(folder: Path, *, told: bool) -> tuple[CommitLog, Dis
         record = DraftRecord(draft(b"", topic="T", queue_id=0, properties=f"KEYS\x01{keys}\x02"))
         place = log.place_for(record.size_bytes)
         log.append(record.encode(number, place, 1))
-        if told:
+        if notified:
             dispatcher.enqueue(record.request(number, place, 1, ()))
     return log, dispatcher, index
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_messages_of_many_keys_are_dispatched_few_at_a_time(tmp_path: Path, *, told: bool) -> None:
-    log, dispatcher, index = dispatcher_of_many_keys(tmp_path, told=told)
+@pytest.mark.parametrize("notified", [True, False])
+def test_messages_of_many_keys_are_dispatched_few_at_a_time(
+    tmp_path: Path, *, notified: bool
+) -> None:
+    log, dispatcher, index = dispatcher_of_many_keys(tmp_path, notified=notified)
     places = [0]
     while places[-1] < log.end_offset:
         spent = instructions(lambda: dispatcher.run(log.end_offset, now_ms=1))
@@ -54,7 +56,7 @@ def test_messages_of_many_keys_are_dispatched_few_at_a_time(tmp_path: Path, *, t
 
 
 def test_an_index_that_is_behind_is_filled_by_few_of_them_at_a_time(tmp_path: Path) -> None:
-    log, dispatcher, index = dispatcher_of_many_keys(tmp_path, told=True)
+    log, dispatcher, index = dispatcher_of_many_keys(tmp_path, notified=True)
     index.is_behind, index.filled_to = True, 0
     while dispatcher.run(log.end_offset, now_ms=1):
         pass

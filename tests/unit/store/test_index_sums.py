@@ -82,24 +82,24 @@ def flips(tree: Tree) -> Iterator[tuple[str, int]]:
 def start(tree: Tree, *, clean: bool, shape: IndexShape = SHAPE) -> tuple[Index, list[str]]:
     """As recovery does; what is told, then and later."""
     index = new_index(RecordingDisk(tree), shape)
-    told = index.load(clean=clean)
-    told += index.repair_newest(BOUND, clean=clean)
-    index.on_damage = told.append
-    return index, told
+    reported = index.load(clean=clean)
+    reported += index.repair_newest(BOUND, clean=clean)
+    index.on_damage = reported.append
+    return index, reported
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 def test_no_flipped_bit_loses_or_forges_an_answer_without_a_word(clean: bool) -> None:
     tree, answers = written(half_flushed=not clean), wanted()
-    index, told = start(tree, clean=clean)
-    assert not told, "nothing is wrong yet"
+    index, reported = start(tree, clean=clean)
+    assert not reported, "nothing is wrong yet"
     assert {key: index.find(key, 99, **ALL) for key in answers} == answers
     for path, bit in flips(tree):
-        index, told = start(flipped(tree, path, bit), clean=clean)
+        index, reported = start(flipped(tree, path, bit), clean=clean)
         for key in range(14):
             found = index.find(key, 99, **ALL)
             assert set(found) <= set(answers.get(key, [])), f"{path} bit {bit}: forged {found}"
-            assert found == answers.get(key, []) or told, f"{path} bit {bit}: lost, not told"
+            assert found == answers.get(key, []) or reported, f"{path} bit {bit}: lost, not told"
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
@@ -110,9 +110,9 @@ async def test_the_scrub_finds_what_nobody_asks_for(clean: bool) -> None:
         return False
 
     for path, bit in flips(tree):
-        index, told = start(flipped(tree, path, bit), clean=clean)
+        index, reported = start(flipped(tree, path, bit), clean=clean)
         await IndexScrub(index._disk, index, go_on).run()
-        assert told, f"{path} bit {bit} was not noticed"
+        assert reported, f"{path} bit {bit} was not noticed"
         left = index.end_physical or 0
         answers = {k: [o for o in v if o <= left] for k, v in wanted().items()}
         found = {key: index.find(key, 99, **ALL) for key in answers}
@@ -133,8 +133,8 @@ def test_damaged_slots_are_made_again_from_the_entries_and_a_header_from_the_sum
     tree = written()
     newest = max(path for path in tree if path.startswith(FOLDER + "/"))
     for bit in (8 * HEADER.size, 8 * 36 + 1, 0):
-        index, told = start(flipped(tree, newest, bit), clean=True)
-        assert len(told) == 1
+        index, reported = start(flipped(tree, newest, bit), clean=True)
+        assert len(reported) == 1
         assert len(index.files) == 3, "no file had to go"
         disk: RecordingDisk = index._disk  # type: ignore[assignment]
         assert disk.tree()[newest] == tree[newest], "the very bytes from before"
@@ -144,8 +144,8 @@ async def test_an_index_of_others_is_taken_as_it_is_and_has_sums_from_then_on() 
     """RocketMQ wrote it: no sums at all, and after our store had some, newer entries without."""
     tree = written()
     bare = {path: data for path, data in tree.items() if not path.startswith(SUMS + "/")}
-    index, told = start(bare, clean=True)
-    assert not told
+    index, reported = start(bare, clean=True)
+    assert not reported
     disk: RecordingDisk = index._disk  # type: ignore[assignment]
 
     async def go_on(pause_ms: int) -> bool:
@@ -157,11 +157,11 @@ async def test_an_index_of_others_is_taken_as_it_is_and_has_sums_from_then_on() 
         path for path in tree if path.startswith(SUMS + "/")
     }
     for path, bit in list(flips(made))[::37]:
-        index, told = start(flipped(made, path, bit), clean=True)
+        index, reported = start(flipped(made, path, bit), clean=True)
         for key in range(14):
             index.find(key, 99, **ALL)
         await IndexScrub(index._disk, index, go_on).run()
-        assert told, f"{path} bit {bit} was not noticed"
+        assert reported, f"{path} bit {bit} was not noticed"
 
 
 def test_sums_that_rocketmq_has_left_behind_are_of_no_meaning() -> None:
@@ -193,15 +193,15 @@ def test_files_of_many_pages_and_blocks_are_looked_at_part_by_part() -> None:
     tree = disk.tree()
     first_file = min(path for path in tree if path.startswith(FOLDER + "/"))
     assert len(tree[first_file.replace(FOLDER, SUMS)] or b"") == sums_file_bytes(WIDE)
-    again, told = start(tree, clean=True, shape=WIDE)
+    again, reported = start(tree, clean=True, shape=WIDE)
     assert all(again.find(key, 9, **ALL) == [at] for key, at, _ in keys)
-    assert not told
+    assert not reported
     part = WIDE.entry_position(9000) * 8
-    again, told = start(flipped(tree, first_file, part), clean=True, shape=WIDE)
+    again, reported = start(flipped(tree, first_file, part), clean=True, shape=WIDE)
     assert again.find(keys[-1][0], 1, **ALL) == [keys[-1][1]], "other parts are believed"
-    assert not told
+    assert not reported
     assert again.find(keys[8999][0], 9, **ALL) == []
-    assert len(told) == 1
+    assert len(reported) == 1
     assert again.is_behind
 
 

@@ -152,9 +152,9 @@ async def test_sync_messages_are_visible_only_once_they_are_safe(tmp_path: Path)
 async def test_arrivals_are_told_in_log_order_with_what_a_held_pull_needs(tmp_path: Path) -> None:
     clock = HandClock()
     store = await open_store(small_config(tmp_path), runtime=runtime_on(clock=clock))
-    told: list[tuple[str, int, int, int, int]] = []
+    arrivals: list[tuple[str, int, int, int, int]] = []
     store.on_arrival(
-        lambda messages: told.extend(
+        lambda messages: arrivals.extend(
             (
                 *(message.topic, message.queue_id, message.queue_offset),
                 *(message.tags_code, message.store_timestamp_ms),
@@ -167,9 +167,9 @@ async def test_arrivals_are_told_in_log_order_with_what_a_held_pull_needs(tmp_pa
     clock.value_ms += 5
     store.put(draft(b"2", topic="TopicB", queue_id=3, properties=""))
     store.put(draft(b"3"))
-    assert told == []
+    assert arrivals == []
     await turn()
-    assert told == [
+    assert arrivals == [
         ("TopicA", 0, 0, TAG_A, START_MS),
         ("TopicB", 3, 0, 0, START_MS + 5),
         ("TopicA", 0, 1, TAG_A, START_MS + 5),

@@ -130,9 +130,9 @@ def test_a_queue_lacks_what_was_noted_and_not_deleted(
     assert lacking_queues(note, queues, {"T": deleted}, log_begin=log_begin) == words
 
 
-@pytest.mark.parametrize(("log_begin", "is_told"), [(0, True), (100, False), (None, False)])
+@pytest.mark.parametrize(("log_begin", "is_noted"), [(0, True), (100, False), (None, False)])
 def test_a_beginning_is_missed_while_the_log_begins_where_it_did(
-    tmp_path: Path, log_begin: int | None, is_told: bool
+    tmp_path: Path, log_begin: int | None, is_noted: bool
 ) -> None:
     queues = queues_below(tmp_path)
     queue = queues.find_or_add("T", 0)
@@ -140,4 +140,4 @@ def test_a_beginning_is_missed_while_the_log_begins_where_it_did(
     queue.append([(900, 100, 0)])
     note = EndsNote(1000, 1000, 0, (0, 0), {("T", 0): NotedEnd(0, 10, 1000)})
     found = lacking_queues(note, queues, {}, log_begin=log_begin)
-    assert found == (["T/0 begins at 8 instead of 0"] if is_told else [])
+    assert found == (["T/0 begins at 8 instead of 0"] if is_noted else [])

@@ -139,8 +139,8 @@ async def test_a_full_volume_beside_the_messages_is_told_and_no_message_goes(
     disk.ratio, disk.ratios = 0.5, {"spool": 0.99}
     for _ in range(3):
         assert await store.retention.run(NOON_MS) == 0
-    (told,) = listener.lifecycle("DISK_FULL")
-    assert f"disk of {tmp_path}/spool 99.0% full" in str(told.detail)
+    (reported,) = listener.lifecycle("DISK_FULL")
+    assert f"disk of {tmp_path}/spool 99.0% full" in str(reported.detail)
     assert store.writable
     disk.ratios = {}
     await store.retention.run(NOON_MS)

@@ -26,8 +26,8 @@ def answer(pulled_ms: int, *, clock_ms: int | None = None) -> ConsumerRunningInf
 
 @pytest.mark.parametrize("ahead_ms", [-8 * HOUR_MS, 8 * HOUR_MS, -5_000])
 def test_a_client_that_says_what_its_clock_shows_is_believed_at_once(ahead_ms: int) -> None:
-    told = answer(NOW_MS + ahead_ms - 700, clock_ms=NOW_MS + ahead_ms)
-    assert ClientClocks().ahead_ms("c", told, NOW_MS) == ahead_ms
+    info = answer(NOW_MS + ahead_ms - 700, clock_ms=NOW_MS + ahead_ms)
+    assert ClientClocks().ahead_ms("c", info, NOW_MS) == ahead_ms
 
 
 @pytest.mark.parametrize("ahead_ms", [-8 * HOUR_MS, 8 * HOUR_MS])
@@ -73,22 +73,22 @@ def test_a_clock_that_is_set_is_seen_to_be_another_one() -> None:
 
 def test_clients_beyond_the_limit_are_taken_at_their_word_and_those_that_leave_make_room() -> None:
     clocks = ClientClocks(count_max=1)
-    told = answer(NOW_MS, clock_ms=NOW_MS + HOUR_MS)
-    assert [clocks.ahead_ms(one, told, NOW_MS) for one in ("a", "b")] == [HOUR_MS, 0]
+    info = answer(NOW_MS, clock_ms=NOW_MS + HOUR_MS)
+    assert [clocks.ahead_ms(one, info, NOW_MS) for one in ("a", "b")] == [HOUR_MS, 0]
     clocks.forget("a")
-    assert clocks.ahead_ms("b", told, NOW_MS) == HOUR_MS
+    assert clocks.ahead_ms("b", info, NOW_MS) == HOUR_MS
     assert len(clocks) == 1
 
 
 @pytest.mark.parametrize("said", ["", "-1", "soon", "9" * 99])
 def test_a_clock_that_is_no_moment_is_none(said: str) -> None:
-    told = ConsumerRunningInfo({CLIENT_CLOCK_PROPERTY: said}, [], {})
-    assert ClientClocks().ahead_ms("c", told, NOW_MS) == 0
+    info = ConsumerRunningInfo({CLIENT_CLOCK_PROPERTY: said}, [], {})
+    assert ClientClocks().ahead_ms("c", info, NOW_MS) == 0
 
 
 def test_all_moments_of_a_window_are_corrected_and_none_stays_none() -> None:
     said_ms = NOW_MS - HOUR_MS
-    told = ProcessQueueInfo(last_pull_timestamp_ms=said_ms, head_since_ms=said_ms - 10_000)
-    window = window_of("g", "c", QUEUE, told, orderly=False, ahead_ms=-HOUR_MS)
+    info = ProcessQueueInfo(last_pull_timestamp_ms=said_ms, head_since_ms=said_ms - 10_000)
+    window = window_of("g", "c", QUEUE, info, orderly=False, ahead_ms=-HOUR_MS)
     assert (window.last_pull_time_ms, window.head_since_ms) == (NOW_MS, NOW_MS - 10_000)
     assert window.last_consume_time_ms is None

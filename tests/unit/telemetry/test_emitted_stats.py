@@ -69,26 +69,26 @@ def test_numbers_that_are_none_are_unknown() -> None:
 
 
 def test_changed_figures_are_told_after_a_rest_and_unchanged_ones_after_an_interval() -> None:
-    told = EmittedStats(rest_ms=10, interval_ms=1000)
+    emitted = EmittedStats(rest_ms=10, interval_ms=1000)
     first, other = one(OURS), replace(one(OURS), consumed=7)
-    assert told.is_news(first, 0, losses=0)
-    assert not told.is_news(other, 5, losses=0)
-    assert told.is_news(other, 10, losses=0)
-    assert not told.is_news(other, 500, losses=0)
-    assert told.is_news(other, 500, losses=1), "what was told before may be lost"
-    assert told.is_news(other, 1500, losses=1)
+    assert emitted.is_news(first, 0, losses=0)
+    assert not emitted.is_news(other, 5, losses=0)
+    assert emitted.is_news(other, 10, losses=0)
+    assert not emitted.is_news(other, 500, losses=0)
+    assert emitted.is_news(other, 500, losses=1), "what was told before may be lost"
+    assert emitted.is_news(other, 1500, losses=1)
 
 
 def test_beyond_the_limit_all_is_told_and_a_member_that_left_makes_room() -> None:
-    told = EmittedStats(rest_ms=10, interval_ms=1000, count_max=1)
-    assert told.is_news(one(OURS), 0, losses=0)
+    emitted = EmittedStats(rest_ms=10, interval_ms=1000, count_max=1)
+    assert emitted.is_news(one(OURS), 0, losses=0)
     stranger = replace(one(OURS), client_id="c@2")
-    assert told.is_news(stranger, 1, losses=0)
-    assert told.is_news(stranger, 2, losses=0)
-    told.forget("g", "c@1")
-    assert told.is_news(stranger, 3, losses=0)
-    assert len(told) == 1
-    assert not told.is_news(stranger, 4, losses=0)
+    assert emitted.is_news(stranger, 1, losses=0)
+    assert emitted.is_news(stranger, 2, losses=0)
+    emitted.forget("g", "c@1")
+    assert emitted.is_news(stranger, 3, losses=0)
+    assert len(emitted) == 1
+    assert not emitted.is_news(stranger, 4, losses=0)
 
 
 def test_cold_reads_are_summed_by_group_and_topic_up_to_a_limit() -> None:

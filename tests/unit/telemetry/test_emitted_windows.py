@@ -32,21 +32,21 @@ WINDOW = ClientWindow(
 )
 
 
-def told(windows: EmittedWindows, window: ClientWindow, now_ms: int, *, losses: int = 0) -> bool:
+def is_news(windows: EmittedWindows, window: ClientWindow, now_ms: int, *, losses: int = 0) -> bool:
     return windows.is_news(replace(window), now_ms, losses=losses)
 
 
 def test_an_unchanged_window_is_told_once_in_its_interval() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     times = range(0, 2500, 100)
-    assert [at for at in times if told(windows, WINDOW, at)] == [0, 1000, 2000]
+    assert [at for at in times if is_news(windows, WINDOW, at)] == [0, 1000, 2000]
 
 
 def test_that_a_client_has_pulled_or_finished_something_elsewhere_is_no_change() -> None:
     windows = EmittedWindows(INTERVAL_MS)
-    assert told(windows, WINDOW, 0)
+    assert is_news(windows, WINDOW, 0)
     later = replace(WINDOW, last_pull_time_ms=200, last_consume_time_ms=201)
-    assert not told(windows, later, 1)
+    assert not is_news(windows, later, 1)
 
 
 def test_each_other_change_is_told() -> None:
@@ -64,22 +64,22 @@ def test_each_other_change_is_told() -> None:
     ]
     for change in changes:
         windows = EmittedWindows(INTERVAL_MS)
-        assert told(windows, WINDOW, 0)
-        assert told(windows, replace(WINDOW, **change), 1), change  # type: ignore[arg-type]
+        assert is_news(windows, WINDOW, 0)
+        assert is_news(windows, replace(WINDOW, **change), 1), change  # type: ignore[arg-type]
 
 
 def test_when_facts_were_lost_every_window_is_told_anew() -> None:
     windows = EmittedWindows(INTERVAL_MS)
-    assert told(windows, WINDOW, 0)
-    assert told(windows, WINDOW, 1, losses=4)
-    assert not told(windows, WINDOW, 2, losses=4)
+    assert is_news(windows, WINDOW, 0)
+    assert is_news(windows, WINDOW, 1, losses=4)
+    assert not is_news(windows, WINDOW, 2, losses=4)
 
 
 def test_a_queue_that_is_held_no_more_is_told_once_as_dropped_and_empty() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     other = replace(WINDOW, queue_id=1)
-    assert told(windows, WINDOW, 0)
-    assert told(windows, other, 0)
+    assert is_news(windows, WINDOW, 0)
+    assert is_news(windows, other, 0)
     gone = [one for one in windows.given_up("g", "c1", {("orders", 1): None}) if one]
     assert [(one.queue_id, one.dropped, one.held_count, one.first_held) for one in gone] == [
         (0, True, 0, None)
@@ -90,35 +90,35 @@ def test_a_queue_that_is_held_no_more_is_told_once_as_dropped_and_empty() -> Non
 
 def test_one_that_was_told_as_dropped_is_not_told_again_when_it_goes() -> None:
     windows = EmittedWindows(INTERVAL_MS)
-    assert told(windows, replace(WINDOW, dropped=True), 0)
+    assert is_news(windows, replace(WINDOW, dropped=True), 0)
     assert [one for one in windows.given_up("g", "c1", {}) if one] == []
 
 
 def test_a_head_stands_from_when_it_was_first_seen_until_it_moves() -> None:
     windows = EmittedWindows(INTERVAL_MS)
-    told(windows, WINDOW, 100)
-    told(windows, WINDOW, 300)
+    is_news(windows, WINDOW, 100)
+    is_news(windows, WINDOW, 300)
     assert windows.standing("g", "c1", since_ms=99) == []
     assert windows.standing("g", "c1", since_ms=100) == [("orders", 0)]
-    told(windows, replace(WINDOW, first_held=6, head_message_id="U6"), 400)
+    is_news(windows, replace(WINDOW, first_held=6, head_message_id="U6"), 400)
     assert windows.standing("g", "c1", since_ms=399) == []
 
 
 def test_a_head_in_no_listener_does_not_stand_where_the_client_tells_of_listeners() -> None:
     windows = EmittedWindows(INTERVAL_MS)
-    told(windows, replace(WINDOW, head_since_ms=None), 0)
+    is_news(windows, replace(WINDOW, head_since_ms=None), 0)
     assert windows.standing("g", "c1", since_ms=0) == []
     silent = replace(WINDOW, queue_id=1, held_ranges=None, head_since_ms=None)
-    told(windows, silent, 0)
+    is_news(windows, silent, 0)
     assert windows.standing("g", "c1", since_ms=0) == [("orders", 1)]
-    told(windows, replace(silent, held_count=0), 1)
+    is_news(windows, replace(silent, held_count=0), 1)
     assert windows.standing("g", "c1", since_ms=0) == [], "nothing is held"
 
 
 def test_the_stack_of_a_head_stays_with_it_and_goes_with_it() -> None:
     windows = EmittedWindows(INTERVAL_MS)
-    told(windows, WINDOW, 0)
-    told(windows, replace(WINDOW, stack="here"), 1)
+    is_news(windows, WINDOW, 0)
+    is_news(windows, replace(WINDOW, stack="here"), 1)
     again = replace(WINDOW)
     assert not windows.is_news(again, 2, losses=0)
     assert again.stack == "here"
@@ -130,17 +130,17 @@ def test_the_stack_of_a_head_stays_with_it_and_goes_with_it() -> None:
 def test_windows_beyond_the_limit_are_told_each_time_and_left_no_room_by_who_left() -> None:
     windows = EmittedWindows(INTERVAL_MS, count_max=1)
     other = replace(WINDOW, client_id="c2")
-    assert told(windows, WINDOW, 0)
-    assert [told(windows, other, at) for at in (0, 1)] == [True, True]
+    assert is_news(windows, WINDOW, 0)
+    assert [is_news(windows, other, at) for at in (0, 1)] == [True, True]
     assert [one.dropped for one in windows.forget("g", "c1") if one] == [True]
-    assert [told(windows, other, at) for at in (2, 3)] == [True, False]
+    assert [is_news(windows, other, at) for at in (2, 3)] == [True, False]
     assert len(windows) == 1
 
 
 def test_what_a_client_held_goes_with_it() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     for queue_id in (0, 1):
-        told(windows, replace(WINDOW, queue_id=queue_id), 0)
+        is_news(windows, replace(WINDOW, queue_id=queue_id), 0)
     gone = [one for one in windows.forget("g", "c1") if one]
     assert [(one.queue_id, one.dropped, one.held_count) for one in gone] == [
         (0, True, 0),
@@ -151,7 +151,7 @@ def test_what_a_client_held_goes_with_it() -> None:
 
 def test_of_a_client_that_answers_no_more_it_is_told_once_with_what_it_held() -> None:
     windows = EmittedWindows(INTERVAL_MS)
-    told(windows, WINDOW, 0)
+    is_news(windows, WINDOW, 0)
     silent = [one for one in windows.unanswered("g", "c1") if one]
     assert [(one.answered, one.held_count, one.head_message_id) for one in silent] == [
         (False, 3, "U5")

@@ -159,11 +159,11 @@ def test_flushes_of_a_second_are_one_row_per_component_action_and_cause() -> Non
     sums.add(flush(50, flushed=200, cause="TIMER"))
     sums.add(flush(300, flushed=300))
     rows = [dict(zip(TABLES[n].own_names, values, strict=True)) for n, values in sums.take()]
-    told = [
+    flushes = [
         (row["cause"], row["count"], row["duration_us_sum"], row["duration_us_max"], row["flushed"])
         for row in rows
     ]
-    assert told == [("GROUP", 2, 500, 300, 300), ("TIMER", 1, 50, 50, 200)]
+    assert flushes == [("GROUP", 2, 500, 300, 300), ("TIMER", 1, 50, 50, 200)]
     assert sums.take() == []
 
 

@@ -42,8 +42,8 @@ def test_several_threads_stand_one_below_the_other() -> None:
 
 
 def test_a_stack_longer_than_its_limit_is_cut_between_characters() -> None:
-    told = bounded("ü" * STACK_TOLD_BYTES_MAX)
-    assert len(told.encode()) <= STACK_TOLD_BYTES_MAX
-    assert told.endswith("ü" + CUT)
+    cut = bounded("ü" * STACK_TOLD_BYTES_MAX)
+    assert len(cut.encode()) <= STACK_TOLD_BYTES_MAX
+    assert cut.endswith("ü" + CUT)
     assert bounded("ü" * (STACK_TOLD_BYTES_MAX // 2)) == "ü" * (STACK_TOLD_BYTES_MAX // 2)
     assert bounded("half \ud800") == "half ?"

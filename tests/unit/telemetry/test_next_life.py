@@ -25,7 +25,7 @@ def broker(tmp_path: Path) -> Broker:
     return Broker(tmp_path)
 
 
-def told_of_many(broker: Broker) -> Telemetry:
+def reported_many(broker: Broker) -> Telemetry:
     """Telemetry whose segment is full, with MANY marks."""
     telemetry = broker.boot(segment_bytes=1)
     for queue_id in range(MANY):
@@ -39,7 +39,7 @@ def told_of_many(broker: Broker) -> Telemetry:
 def test_a_segment_that_is_full_goes_on_until_the_next_ones_first_frame_is_encoded(
     broker: Broker,
 ) -> None:
-    telemetry = told_of_many(broker)
+    telemetry = reported_many(broker)
     for step in range(STEPS):
         assert len(broker.segments()) == 1, f"{LIFE_ENTRIES_PER_TURN} entries in each turn"
         telemetry.observe(replace(report(10 + step), queue_id=step))
@@ -58,7 +58,7 @@ def test_a_segment_that_is_full_goes_on_until_the_next_ones_first_frame_is_encod
 
 
 def test_no_turn_encodes_what_all_groups_have(broker: Broker) -> None:
-    telemetry = told_of_many(broker)
+    telemetry = reported_many(broker)
     for number in range(STEPS + 2):
         telemetry.observe(report(number))
         assert instructions(telemetry.write_turn) <= STEP_INSTRUCTIONS_MAX / 4
@@ -66,7 +66,7 @@ def test_no_turn_encodes_what_all_groups_have(broker: Broker) -> None:
 
 
 def test_reports_that_are_lost_while_it_is_encoded_are_not_in_it(broker: Broker) -> None:
-    telemetry = told_of_many(broker)
+    telemetry = reported_many(broker)
     telemetry.observe(report(2))
     telemetry.write_turn()
     telemetry.observe(report(2**70))  # No row can hold it.

@@ -312,8 +312,8 @@ def test_so_many_logs_are_shortened_as_there_is_time_for_and_one_at_least(tmp_pa
         logs.append(ShortLog(str(tmp_path / name), manner=Manner(held_s=-LONG)))
     lengths = []
     for _ in range(3):
-        told = shorten(logs, for_s=0.0)
-        assert told.moved > 0
+        shortened = shorten(logs, for_s=0.0)
+        assert shortened.moved > 0
         lengths.append(sum(len(entries(tmp_path / name)) < 29 for name in "abc"))
     assert lengths == [1, 2, 3]
     assert str(shorten(logs)) == ""

@@ -85,11 +85,11 @@ def test_a_torn_beginning_of_a_life_is_cut_and_the_next_one_follows_what_is_left
     )
     assert before.name == segment_name(1)
     assert len(first) == 2
-    life, told = second[0].frame, second[1].frame
+    life, whole = second[0].frame, second[1].frame
     assert isinstance(life, Life)
-    assert isinstance(told, Turn)
+    assert isinstance(whole, Turn)
     assert (life.before_seq, life.first_seq) == (1, 2_000)
-    assert "dropped" in told.rows[0][2][DETAIL]
+    assert "dropped" in whole.rows[0][2][DETAIL]
 
 
 def test_pulled_marks_are_written_once_a_turn_and_restored_with_their_life(broker: Broker) -> None:
