@@ -70,7 +70,7 @@ def test_the_recipes_name_many_files() -> None:
         ("upkeep/", True),
     ],
 )
-def test_a_place_is_told_from_one_that_is_gone(name: str, there: bool) -> None:
+def test_a_place_is_distinguished_from_one_that_is_gone(name: str, there: bool) -> None:
     assert is_a_place(name)
     assert is_there(name) is there
 

@@ -104,7 +104,7 @@ class TestOpenAlerts:
         for matcher in ('alertname="QueueFrozen"', 'group="shipping"'):
             assert json.dumps(matcher)[1:-1] in page
 
-    def test_say_why_nobody_is_told_of_them(self, story: Lake, tmp_path: Path) -> None:
+    def test_say_why_nobody_is_notified_of_them(self, story: Lake, tmp_path: Path) -> None:
         muted = an_alert("LagGrows", muted="BrokerSilent fires <for> the same broker")
         store_alerts(Database.at(f"sqlite:///{tmp_path / 'a.db'}"), story.root, [muted])
         page = seen(context_of(story, tmp_path / "a.db"))
@@ -223,7 +223,9 @@ class TestOtherParts:
         never = seen(context_of(story, file), "/alerts/rules", "?q=OrderlyQueueBlocked")
         assert "never: no process has judged it yet" in never
 
-    def test_a_broken_file_of_rules_is_told(self, story: Lake, file: Path, tmp_path: Path) -> None:
+    def test_a_broken_file_of_rules_is_reported(
+        self, story: Lake, file: Path, tmp_path: Path
+    ) -> None:
         broken = tmp_path / "mine.toml"
         broken.write_text("[[rule]]\nname = 'X'\ntable = 'no_such'\nwhen = 'true'\n")
         source = source_of(file, story.root, broken)
@@ -275,12 +277,12 @@ class TestWhoWatches:
         assert found["level"] == "unknown"
         assert "is there and judges nothing; it last judged at 12:15:01" in str(found["sentence"])
 
-    def test_one_that_was_stopped_is_told(self, story: Lake, tmp_path: Path) -> None:
+    def test_one_that_was_stopped_is_shown(self, story: Lake, tmp_path: Path) -> None:
         database = Database.at(f"sqlite:///{tmp_path / 'a.db'}")
         leads.release(database, store_alerts(database, story.root, of_the_story()))
         assert "was stopped" in str(firing(context_of(story, tmp_path / "a.db"))["sentence"])
 
-    def test_a_database_that_cannot_be_read_is_told(self, story: Lake, tmp_path: Path) -> None:
+    def test_a_database_that_cannot_be_read_is_shown(self, story: Lake, tmp_path: Path) -> None:
         torn = tmp_path / "a.db"
         torn.write_bytes(b"this is no database" * 100)
         assert "cannot be read" in str(firing(context_of(story, torn))["sentence"])
@@ -357,7 +359,7 @@ class TestManyAlerts:
         assert calls < 500_000, "measured: 343,000, 34 an alert"
         assert "group-9999" in seen(many_context, search="?q=group-9999&page=400")
 
-    def test_what_did_not_change_is_told_once(self, story: Lake, file: Path) -> None:
+    def test_what_did_not_change_is_reported_once(self, story: Lake, file: Path) -> None:
         board = AlertBoard(story.root, f"sqlite:///{file}")
         first, second = board.look(NOW_US), board.look(NOW_US + 1)
         assert first.version == second.version

@@ -195,7 +195,7 @@ class TestAnswers:
         )
         assert lag_overview.quality(empty).level == "unknown"
 
-    def test_a_run_of_the_checks_that_is_too_old_tells_nothing_about_now(self, story: Lake) -> None:
+    def test_a_run_of_the_checks_that_is_too_old_says_nothing_about_now(self, story: Lake) -> None:
         results = LakeData(story).seen().everything("dq_results")
         assert lag_overview.quality(results, now=END + 14 * MINUTE).level == "warning"
         old = lag_overview.quality(results, now=END + 15 * MINUTE)
@@ -228,7 +228,7 @@ class TestBrokers:
         ]
         assert joined == []
 
-    def test_a_crash_that_costs_nobody_anything_is_told_as_a_restart_alone(
+    def test_a_crash_that_costs_nobody_anything_is_shown_as_a_restart_alone(
         self, story: Lake
     ) -> None:
         data = LakeData(story).seen()
@@ -303,7 +303,7 @@ class TestBrokers:
         [change] = lag_overview._left(pl.DataFrame([row]))
         assert (change.group, change.text) == ("g", "left t at 14:05 UTC; 2,410 messages unread")
 
-    def test_a_silence_is_told_with_its_length(self) -> None:
+    def test_a_silence_is_said_with_its_length(self) -> None:
         silences = pl.DataFrame(
             {
                 "emitter": ["DemoCluster/broker-b/0"],
@@ -350,7 +350,7 @@ class TestBrokers:
         assert kinds == {"delivered twice"}
         assert overview.CHANGE_SIGNS["delivered twice"][1] != "ok"
 
-    def test_states_that_a_silent_emitter_told_are_unknown(self, story: Lake) -> None:
+    def test_states_that_a_silent_emitter_reported_are_unknown(self, story: Lake) -> None:
         """Another broker spoke for a minute longer: what is now here is unknown, lag and all."""
         data = LakeData(story).seen()
         [own] = data.moment.reached

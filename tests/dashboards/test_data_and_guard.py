@@ -80,7 +80,7 @@ class TestCache:
         assert cache.size_bytes <= frame.estimated_size() * 3
         assert asked == [1, 2, 3, 4, 2]
 
-    def test_an_error_is_told_and_not_kept(self) -> None:
+    def test_an_error_is_raised_and_not_kept(self) -> None:
         cache = FrameCache()
 
         def fail() -> pl.DataFrame:
@@ -139,7 +139,7 @@ class TestLakeData:
             assert followed.equals(LakeData(lake).seen().lag_of(groups, begin, end))
         assert carried.height < 13, "what nobody tells any more is gone after the look-back"
 
-    def test_header_and_tables_of_a_page_tell_the_same_figures(self, tmp_path: Path) -> None:
+    def test_header_and_tables_of_a_page_show_the_same_figures(self, tmp_path: Path) -> None:
         lake = write_gold_lake(tmp_path / "lake")
         end = END + timedelta(seconds=90)
         complete_cycle(lake, {EMITTER: (end, 10**9)})
@@ -173,7 +173,9 @@ class TestLakeData:
         assert len(again.trust(since).failures) == 2
         assert "dq_results" in again.reading.versions
 
-    def test_a_failure_counts_no_longer_once_every_key_was_told_anew(self, tmp_path: Path) -> None:
+    def test_a_failure_counts_no_longer_once_every_key_was_reported_anew(
+        self, tmp_path: Path
+    ) -> None:
         lake = write_gold_lake(tmp_path / "lake")
         fail(lake, about_emitter=EMITTER)
         data = LakeData(lake)
@@ -324,7 +326,7 @@ class TestGuard:
         refused = refusal(method, headers, HOSTS)
         assert (refused[0] if refused else None) == status
 
-    async def test_every_answer_carries_the_policy_and_health_tells_the_horizon(
+    async def test_every_answer_carries_the_policy_and_health_shows_the_horizon(
         self, story: Lake
     ) -> None:
         application: Any = build(story, clock=lambda: FRESH)

@@ -315,7 +315,7 @@ class TestBetweenReports:
         idle = self.reports((0, 0, 0), (15, 0, 0))
         assert self.cells(idle, 15) == [(0, 0), (5, 0), (10, 0), (15, 0)]
 
-    def test_what_is_not_told_again_has_not_changed_for_a_snapshot_period(self) -> None:
+    def test_what_is_not_reported_again_has_not_changed_for_a_snapshot_period(self) -> None:
         rows = self.reports((0, 2, 1_000), (60, 2, 61_000))
         assert [second for second, _ in self.cells(rows, 60, 20)] == [0, 20, 40, 60]
         line = held_line(rows)

@@ -116,7 +116,9 @@ async def test_an_administrator_makes_changes_copies_and_removes_them(
     ]
 
 
-async def test_a_password_is_kept_as_a_hash_and_told_to_nobody(nothing: Lake, house: House) -> None:
+async def test_a_password_is_stored_as_a_hash_and_shown_to_nobody(
+    nothing: Lake, house: House
+) -> None:
     async with reading(nothing, house, "root") as root:
         panel, known = await root.preview("user-add", 0, values=VALUES["user-add"])
         assert '"type": "password"' in text(panel)

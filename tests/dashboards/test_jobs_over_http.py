@@ -360,7 +360,7 @@ class TestWhatIsDone:
             assert "may not" in text(await ann.step("preview", "run", job_id))
         assert any_house.actions("ann")[:5] == ["remove", "pause", "start", "edit", "add"]
 
-    async def test_a_child_or_a_group_of_others_is_refused_at_the_desk(
+    async def test_a_child_or_a_group_of_others_is_refused_by_the_service(
         self, nothing: Lake, house: House
     ) -> None:
         before = house.rows()
@@ -410,7 +410,7 @@ class TestWhatIsDone:
         ]  # fmt: skip
         assert versions[0].source == jobs_shown.OLD_SOURCE
 
-    async def test_a_run_that_waits_is_cancelled_and_one_whose_executor_is_gone_is_told(
+    async def test_a_run_that_waits_is_cancelled_and_one_whose_executor_is_gone_is_noted(
         self, nothing: Lake, house: House
     ) -> None:
         waits = jobs_shown.a_run(

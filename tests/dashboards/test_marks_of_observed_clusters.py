@@ -82,7 +82,7 @@ def test_lists_of_groups_say_of_one_that_reads_by_pop_what_is_out_and_what_canno
         assert visit.faults == []
 
 
-def test_of_a_cluster_that_tells_of_itself_nothing_of_the_kind_is_said(
+def test_of_a_cluster_that_reports_itself_nothing_of_the_kind_is_said(
     windows: Windows, watched: Lake
 ) -> None:
     with serving(watched, END) as origin, visiting(windows, origin) as visit:

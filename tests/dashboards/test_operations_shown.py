@@ -49,7 +49,7 @@ def some(database: Database) -> None:
     begin(database, "lost", NOW_US - SILENT_US)
 
 
-async def test_they_are_told_to_who_has_signed_in_and_to_nobody_else(
+async def test_they_are_shown_to_who_has_signed_in_and_to_nobody_else(
     story: Lake, tmp_path: Path, database: Database
 ) -> None:
     some(database)

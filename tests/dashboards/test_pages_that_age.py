@@ -101,7 +101,7 @@ LONG = "; ".join(f"nothing comes from DemoCluster/broker-{name}/0 any more" for 
 
 
 @pytest.mark.parametrize("width_px", [1280, 1440, 1920])
-def test_however_much_the_header_tells_its_button_stays_and_nothing_leaves_the_window(
+def test_however_much_the_header_says_its_button_stays_and_nothing_leaves_the_window(
     windows: Windows, story: Lake, width_px: int
 ) -> None:
     late = END + timedelta(seconds=100)

@@ -26,7 +26,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     ["?from=2020-01-01&to=2020-01-02", "?from=2030-01-01&to=2030-01-02"],
     ids=["before", "ahead"],
 )
-def test_a_range_without_data_is_told_as_such(lake: Lake, search: str) -> None:
+def test_a_range_without_data_is_shown_as_such(lake: Lake, search: str) -> None:
     def shown(parts: object) -> str:
         return json.dumps(parts, cls=PlotlyJSONEncoder)
 
@@ -48,5 +48,5 @@ def test_a_range_without_data_is_told_as_such(lake: Lake, search: str) -> None:
         "?from=1969-12-31&to=1970-01-01",
     ],
 )
-def test_a_range_that_no_lake_can_tell_of_counts_as_not_given(search: str) -> None:
+def test_a_range_that_no_lake_covers_counts_as_not_given(search: str) -> None:
     assert url_state.parse(search) == url_state.View()

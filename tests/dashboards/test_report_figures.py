@@ -74,7 +74,7 @@ def test_the_summary_counts_verdicts_and_says_how_much_is_known() -> None:
     assert nothing["known"] == "nothing"
 
 
-def test_the_summary_of_a_cluster_tells_of_it_alone() -> None:
+def test_the_summary_of_a_cluster_is_about_it_alone() -> None:
     figures = {one.name: one.value for one in summary(of_two_clusters(AFTER), "Test")}
     assert (figures["missed"], figures["kept"], figures["stood still"], figures["given up"]) == (
         "0", "1", "0 s", "3",
@@ -103,7 +103,7 @@ def test_differences_come_by_thing_the_worse_first() -> None:
     assert (worst.before, worst.after, worst.arrow) == ("5.0 s", "52 min", "↑")
 
 
-def test_figures_that_differ_by_what_they_are_are_told_of_one_period_only() -> None:
+def test_figures_that_differ_by_what_they_are_are_shown_of_one_period_only() -> None:
     worst_at = replace(AFTER, groups=(replace(AFTER.groups[0], worst_at_us=1), *AFTER.groups[1:]))
     assert [one.name for thing in differing(AFTER, worst_at) for one in thing.changed] == [
         "worst at"

@@ -249,7 +249,7 @@ def test_a_table_that_is_damaged_is_named_on_these_pages_and_no_others(own: Repo
     assert context_of(lake).look("").pulse.moment is not None
 
 
-def test_a_report_is_told_with_what_differs_from_the_period_before(reported: Reported) -> None:
+def test_a_report_is_announced_with_what_differs_from_the_period_before(reported: Reported) -> None:
     page = outputs_of(context_of(reported.shelf.lake), reported.second.name)
     assert page["report-title"] == "01 March 2026 12:00 to 13:00 (UTC)"
     assert page["report-headline"] == reported.second.headline
@@ -290,20 +290,20 @@ def test_without_a_report_of_the_period_before_its_command_is_said(reported: Rep
     assert "--period hourly --at 2026-03-01T11:00:00Z --zone UTC" in text
 
 
-def test_without_files_a_report_still_tells_what_its_row_knows(reported: Reported) -> None:
+def test_without_files_a_report_still_shows_what_its_row_knows(reported: Reported) -> None:
     page = outputs_of(context_of(reported.shelf.lake), reported.gone.name)
     assert f"--again {reported.gone.name}" in shown(page["report-frame"])
     assert "its numbers are not there" in shown(page["report-facts"])
     assert "not there any more" in shown(page["report-files"])
 
 
-def test_a_name_that_none_has_is_told_so(reported: Reported) -> None:
+def test_a_name_that_none_has_is_refused(reported: Reported) -> None:
     page = outputs_of(context_of(reported.shelf.lake), "lag-daily/20200101T000000Z-86400s/1")
     assert page["report-body"] == "report-body hidden"
     assert "There is no such report" in shown(page["report-notice"])
 
 
-def test_of_one_cluster_only_its_groups_are_told(reported: Reported) -> None:
+def test_of_one_cluster_only_its_groups_are_reported(reported: Reported) -> None:
     page = outputs_of(context_of(reported.shelf.lake), reported.second.name, "?cluster=Elsewhere")
     assert "No group of this cluster is in it." in shown(page["report-groups-tree"])
     assert page["report-groups-note"] == "0 groups of cluster Elsewhere"

@@ -187,7 +187,7 @@ class TestFailedMessages:
 
 
 class TestTrace:
-    def test_the_lake_alone_tells_pulls_repeats_tries_and_the_end(
+    def test_the_lake_alone_shows_pulls_repeats_tries_and_the_end(
         self, context: PageContext
     ) -> None:
         card = trace.content(context, TOPIC, f"{SEARCH}&q={MESSAGE}", ClusterStory())

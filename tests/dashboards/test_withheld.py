@@ -87,7 +87,7 @@ class TestPages:
         assert "the row of billing" in of_billing
         assert "the row of shipping" not in of_billing
 
-    def test_causes_that_are_not_to_be_believed_are_told_as_such(self, lake: Lake) -> None:
+    def test_causes_that_are_not_to_be_believed_are_shown_as_such(self, lake: Lake) -> None:
         fail(lake, table="lag_causes")
 
         assert WORDS in shown(group.content(context_of(lake), "shipping", "?range=15m", "light"))

@@ -89,7 +89,7 @@ def test_what_the_broker_gives_unasked_reaches_its_owner(
     ],
     ids=["nobody", "a guesser", "a reader"],
 )
-def test_whom_the_accounts_do_not_let_in_is_told_why(
+def test_whom_the_accounts_do_not_let_in_learns_why(
     properties: list[str], complaint: str, java_checks: JavaChecks, tmp_path: Path
 ) -> None:
     access = access_file(tmp_path, mode="permissive")

@@ -67,7 +67,7 @@ async def java_executor(version: str, folder: Path, admin: str) -> AsyncIterator
 @pytest.mark.parametrize(
     "version", [OLDEST, *(pytest.param(one, marks=pytest.mark.slow) for one in NEWER)]
 )
-async def test_a_java_executor_does_what_it_is_asked_and_tells_how_it_ended(
+async def test_a_java_executor_does_what_it_is_asked_and_reports_how_it_ended(
     version: str, tmp_path: Path
 ) -> None:
     async with receiving_admin() as admin:

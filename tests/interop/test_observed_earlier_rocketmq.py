@@ -58,7 +58,7 @@ def assert_nothing_was_refused(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-async def test_all_ends_of_an_earlier_rocketmq_are_told(
+async def test_all_ends_of_an_earlier_rocketmq_are_reported(
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
     await check_that_all_ends_are_reported(earlier_rocketmq, tmp_path)
@@ -67,7 +67,7 @@ async def test_all_ends_of_an_earlier_rocketmq_are_told(
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-async def test_retries_dead_letters_rewinds_and_broadcasts_of_an_earlier_rocketmq_are_told(
+async def test_retries_dead_letters_rewinds_and_broadcasts_of_an_earlier_rocketmq_are_reported(
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
     await check_that_failures_are_reported(earlier_rocketmq, tmp_path)
@@ -78,7 +78,7 @@ JAVA_TOPIC, JAVA_GROUP = "observed-java", "observed-java-stuck"
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-async def test_a_java_client_of_an_earlier_rocketmq_tells_where_its_listener_stands(
+async def test_a_java_client_of_an_earlier_rocketmq_reports_where_its_listener_stands(
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
     """Its first message never ends: what it holds is told, and the stack of the listener."""

@@ -80,7 +80,9 @@ async def with_three_messages_of_which_one_is_consumed(cluster: RealRocketMQ) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_how_far_a_group_is_in_a_lite_topic_is_told_as_of_any_queue(tmp_path: Path) -> None:
+async def test_how_far_a_group_is_in_a_lite_topic_is_reported_as_of_any_queue(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "home"
     store = home / "DefaultCluster" / "broker-a" / "observer"
 

@@ -67,7 +67,7 @@ def _are_reported(conflicts: list[dict[str, Any]], shared: list[dict[str, Any]])
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_told(
+async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_reported(
     apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
 ) -> None:
     home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"

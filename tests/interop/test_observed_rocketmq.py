@@ -158,7 +158,7 @@ FAILING, BROADCAST = "observed-failing", "observed-broadcast"
 
 
 @pytest.mark.timeout(120)
-async def test_retries_dead_letters_rewinds_and_broadcasts_of_a_foreign_cluster_are_told(
+async def test_retries_dead_letters_rewinds_and_broadcasts_of_a_foreign_cluster_are_reported(
     apache_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
     await check_that_failures_are_reported(apache_rocketmq, tmp_path)

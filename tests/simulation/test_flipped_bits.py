@@ -206,7 +206,7 @@ async def flips(world: World) -> None:
 
 
 @seeded(40)
-def test_what_is_sound_is_served_and_what_is_damaged_is_told(seed: int) -> None:
+def test_what_is_sound_is_served_and_what_is_damaged_is_reported(seed: int) -> None:
     run_world(seed, flips)
 
 

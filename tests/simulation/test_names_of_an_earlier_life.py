@@ -132,7 +132,7 @@ async def test_who_was_away_at_the_deletion_is_sent_where_its_group_is(
 
 
 @run_by(on_a_stage)
-async def test_who_does_as_told_reads_the_new_life_and_is_told_once(stage: Stage) -> None:
+async def test_who_does_as_advised_reads_the_new_life_and_is_reported_once(stage: Stage) -> None:
     member = await earlier_life(stage)
     await stage.again(LONGER)
     _, begin, _ = await member.pull(OLD)
@@ -317,7 +317,7 @@ async def test_a_reset_of_the_earlier_life_moves_nobody_in_the_new_one(stage: St
 
 
 @run_by(on_a_stage, use_server_side_reset_offset=False)
-async def test_a_reset_that_members_were_told_of_is_none_of_the_new_life(stage: Stage) -> None:
+async def test_a_reset_that_members_were_sent_is_none_of_the_new_life(stage: Stage) -> None:
     member = await earlier_life(stage)
     await reset(stage, to=7)
     await stage.again(LONGER)

@@ -190,7 +190,7 @@ def test_what_happened_to_the_broker_itself_waits_for_room_in_its_order() -> Non
 
 
 @pytest.mark.parametrize("room_bytes", [0, 1, 40])
-def test_a_life_that_begins_on_a_full_disk_tells_when_there_is_room(room_bytes: int) -> None:
+def test_a_life_that_begins_on_a_full_disk_reports_when_there_is_room(room_bytes: int) -> None:
     async def scenario(world: World) -> None:
         node = world.node(HOST)
         earlier = await boot(world)
@@ -262,7 +262,7 @@ def test_lives_that_begin_with_and_without_room_leave_no_gap_and_no_half_segment
     run_world(seed, scenario)
 
 
-def test_a_failed_sync_is_told_and_not_tried_again_on_the_same_file() -> None:
+def test_a_failed_sync_is_reported_and_not_tried_again_on_the_same_file() -> None:
     async def scenario(world: World) -> None:
         telemetry = await boot(world)
         node = world.node(HOST)

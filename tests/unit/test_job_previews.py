@@ -61,7 +61,7 @@ def test_a_pause_says_what_it_cancels_and_what_goes_on() -> None:
     assert previewed("pause", job=paused).wrong == {"": "It is paused already."}
 
 
-def test_a_start_tells_the_next_five_times_in_its_zone() -> None:
+def test_a_start_shows_the_next_five_times_in_its_zone() -> None:
     paused = replace(JOB, is_active=False)
     found = previewed("start", job=paused)
     assert (len(found.times), found.zone, dict(found.wrong)) == (5, "Europe/Berlin", {})
@@ -70,7 +70,7 @@ def test_a_start_tells_the_next_five_times_in_its_zone() -> None:
     assert previewed("start").wrong == {"": "It is active already."}
 
 
-def test_an_edit_tells_old_and_new_and_what_is_planned_anew() -> None:
+def test_an_edit_shows_old_and_new_and_what_is_planned_anew() -> None:
     found = previewed("edit", {"zone": "UTC", "retries": "3", "group": "media"})
     assert found.changes == (
         ("zone", "Europe/Berlin", "UTC"), ("retries", "0", "3"), ("group", "reports", "media")
@@ -88,7 +88,7 @@ def test_an_active_job_keeps_a_time_to_come() -> None:
     assert wrong == {"schedule_text": "an active job needs a time to come"}
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_shown_at_once() -> None:
     values = {"title": "", "zone": "Mars/Olympus", "retries": "many", "timeout_s": "-1",
               "blocking": "NEVER", "children": "1,x"}  # fmt: skip
     _, wrong = settings_with(DAILY, values)

@@ -176,7 +176,7 @@ async def test_long_messages_of_another_topic_with_the_same_hash_cost_little(
         assert found.fields["moreExist"] == "true"
 
 
-async def test_no_configuration_that_is_told_holds_a_secret(tmp_path: Path) -> None:
+async def test_no_configuration_that_is_returned_holds_a_secret(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path, access=ACCESS)) as running:
         root = Caller(running.broker.address, ROOT)
         for code in (Code.GET_BROKER_CONFIG, Code.GET_BROKER_RUNTIME_INFO):

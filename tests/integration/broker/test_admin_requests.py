@@ -32,7 +32,7 @@ async def be_producer(client: RawClient, group: str) -> None:
     await client.ask(RequestCode.HEART_BEAT, json.dumps(data).encode())
 
 
-async def test_entries_of_a_queue_are_told_over_its_ends(tmp_path: Path) -> None:
+async def test_entries_of_a_queue_are_returned_up_to_its_ends(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         for tag in ("a", "b", "c"):
@@ -64,7 +64,7 @@ async def test_entries_of_a_queue_are_told_over_its_ends(tmp_path: Path) -> None
         )
 
 
-async def test_time_spans_tell_where_a_group_is_and_since_when_messages_wait(
+async def test_time_spans_say_where_a_group_is_and_since_when_messages_wait(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
@@ -94,7 +94,7 @@ async def test_time_spans_tell_where_a_group_is_and_since_when_messages_wait(
         assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_clients_are_told_by_group_and_by_topic(tmp_path: Path) -> None:
+async def test_clients_are_returned_by_group_and_by_topic(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client("c1")
         await be_producer(client, "pg")

@@ -250,7 +250,7 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
     [refusal[1:] for refusal in REFUSALS],
     ids=[refusal[0] for refusal in REFUSALS],
 )
-async def test_it_is_refused_by_its_code_and_told_what_was_wrong(
+async def test_it_is_refused_by_its_code_and_hears_what_was_wrong(
     tmp_path: Path, ask: Ask, code: ResponseCode, complaint: str
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:

@@ -76,7 +76,7 @@ def outcome_of(start: Start, gone: list[tuple[object, ...]]) -> set[Outcome]:
         f"{kept.name}-{damage}-{'clean' if clean else 'unclean'}" for kept, damage, clean, _ in ROWS
     ],
 )
-def test_a_damaged_file_is_mended_or_told(
+def test_a_damaged_file_is_mended_or_reported(
     tmp_path: Path, stores: Stores, kept: Kept, damage: str, clean: bool, expected: Outcome
 ) -> None:
     sound, before = stores.own(clean=clean)
@@ -140,7 +140,7 @@ def test_no_file_of_a_store_is_missing_in_the_table(stores: Stores, clean: bool)
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("table", [*DOCUMENTS, "broker.properties"])
-def test_a_table_that_is_gone_with_the_version_before_it_is_told(
+def test_a_table_that_is_gone_with_the_version_before_it_is_reported(
     tmp_path: Path, stores: Stores, table: str, clean: bool
 ) -> None:
     sound, before = stores.own(clean=clean)

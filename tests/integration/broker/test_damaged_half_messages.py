@@ -22,7 +22,7 @@ BODY_AT = 88
     ("within", "to"),
     [(0, bytes(8)), (84, b"\x7f\xff\xff\xff"), (BODY_AT + 6 + 20, b"\xff\xff"), (0, bytes(200))],
 )
-async def test_a_damaged_half_message_is_passed_over_and_told(
+async def test_a_damaged_half_message_is_passed_over_and_reported(
     tmp_path: Path, within: int, to: bytes
 ) -> None:
     slow = {"transaction_check_interval_ms": 60_000, "transaction_timeout_ms": 50_000}
@@ -44,7 +44,7 @@ async def test_a_damaged_half_message_is_passed_over_and_told(
     assert "message 1 of RMQ_SYS_TRANS_HALF_TOPIC" in row["detail"]
 
 
-async def test_a_damaged_note_of_ends_is_passed_over_and_told(tmp_path: Path) -> None:
+async def test_a_damaged_note_of_ends_is_passed_over_and_reported(tmp_path: Path) -> None:
     quick = {"transaction_op_batch_interval_ms": 50, "transaction_timeout_ms": 5000}
     async with cluster(broker_config(tmp_path, **quick)) as running:
         client = running.client()

@@ -123,7 +123,7 @@ def balance(folder: Path) -> Counter[str]:
     return steps
 
 
-async def test_a_dead_letter_is_redriven_dies_again_and_is_discarded_and_all_of_it_is_told(
+async def test_a_dead_letter_is_redriven_dies_again_and_is_discarded_and_all_of_it_is_reported(
     tmp_path: Path,
 ) -> None:
     config = broker_config(tmp_path)
@@ -256,7 +256,9 @@ async def test_dead_letters_of_two_brokers_that_make_no_topics_are_discarded(
         await other.stop()
 
 
-async def test_one_broker_that_may_not_be_read_is_named_and_no_part_is_told(tmp_path: Path) -> None:
+async def test_one_broker_that_may_not_be_read_is_named_and_no_part_is_returned(
+    tmp_path: Path,
+) -> None:
     first = broker_config(tmp_path / "a", broker_name="broker-a", dlq_topic_perm=6)
     second = broker_config(tmp_path / "b", broker_name="broker-b", dlq_topic_perm=2)
     async with cluster(first) as running, admin_of(running) as admin:
@@ -272,7 +274,7 @@ async def test_one_broker_that_may_not_be_read_is_named_and_no_part_is_told(tmp_
         await other.stop()
 
 
-async def test_dead_letters_deleted_with_their_topic_are_told(tmp_path: Path) -> None:
+async def test_dead_letters_deleted_with_their_topic_are_reported(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running, admin_of(running) as admin:
         client = running.client()
         await client.heartbeat()
@@ -363,7 +365,7 @@ async def test_looking_at_dead_letters_is_nobodys_progress(tmp_path: Path) -> No
     assert "TOOLS_CONSUMER" not in groups
 
 
-async def test_what_retention_takes_undecided_is_told_as_expired_and_the_sums_close(
+async def test_what_retention_takes_undecided_is_reported_as_expired_and_the_sums_close(
     tmp_path: Path,
 ) -> None:
     config = broker_config(tmp_path, log_bytes=16 * 1024)

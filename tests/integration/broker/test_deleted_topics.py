@@ -178,7 +178,7 @@ async def test_deletions_are_kept_apart_over_the_loss_of_their_own_table(tmp_pat
     assert "deletedTopics.json and its .bak are gone: 1 topics were deleted" in reported
 
 
-async def test_a_topic_that_topics_json_lost_is_made_again_from_its_queues_and_told(
+async def test_a_topic_that_topics_json_lost_is_made_again_from_its_queues_and_reported(
     tmp_path: Path,
 ) -> None:
     config = config_of(tmp_path)

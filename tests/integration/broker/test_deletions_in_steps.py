@@ -134,7 +134,7 @@ def nothing_left(running: Cluster, topic: str = TOPIC) -> bool:
     )
 
 
-async def test_an_offset_reported_between_two_steps_is_refused_and_none_is_told(
+async def test_an_offset_reported_between_two_steps_is_refused_and_none_is_reported(
     tmp_path: Path,
 ) -> None:
     async with cluster(quiet(tmp_path)) as running:
@@ -397,7 +397,9 @@ async def test_a_held_pull_of_a_deleted_group_is_handed_nothing_and_leaves_nothi
         assert bodies(await client.pull(1)) == [b"second"]
 
 
-async def test_amid_a_deletion_no_mark_of_what_goes_is_told_nor_afterwards(tmp_path: Path) -> None:
+async def test_amid_a_deletion_no_mark_of_what_goes_is_reported_nor_afterwards(
+    tmp_path: Path,
+) -> None:
     async with cluster(quiet(tmp_path)) as running:
         with_groups(running)
         listener = Listener()
@@ -413,7 +415,9 @@ async def test_amid_a_deletion_no_mark_of_what_goes_is_told_nor_afterwards(tmp_p
     assert [fact for fact in listener.facts if isinstance(fact, GroupWatermark)] == []
 
 
-async def test_amid_a_groups_deletion_no_mark_of_it_is_told_nor_afterwards(tmp_path: Path) -> None:
+async def test_amid_a_groups_deletion_no_mark_of_it_is_reported_nor_afterwards(
+    tmp_path: Path,
+) -> None:
     async with cluster(quiet(tmp_path)) as running:
         with_topics(running)
         for number in range(0, GROUPS, 7):

@@ -34,7 +34,7 @@ def shipper_of(process_id: int, *, other_than: int = 0) -> int:
     raise AssertionError(f"the engine started no shipper within {PATIENCE_S} s")
 
 
-def test_everything_told_is_in_the_lake_after_a_clean_stop_even_when_the_shipper_was_killed(
+def test_every_fact_is_in_the_lake_after_a_clean_stop_even_when_the_shipper_was_killed(
     tmp_path: Path,
 ) -> None:
     async def commit_twice(client: RawClient) -> None:

@@ -68,7 +68,7 @@ def early_came(client: RawClient) -> Callable[[], Awaitable[bool]]:
     return came
 
 
-async def test_unconsumed_messages_go_all_the_same_and_their_groups_are_told(
+async def test_unconsumed_messages_go_all_the_same_and_their_groups_are_reported(
     tmp_path: Path,
 ) -> None:
     store = tmp_path / "store"

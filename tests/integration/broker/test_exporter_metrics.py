@@ -55,7 +55,9 @@ async def test_boards_made_for_the_exporter_find_their_names(tmp_path: Path) -> 
             assert samples[f"rocketmq_{rate}"][1] > 0, rate
 
 
-async def test_what_clients_say_of_their_consuming_is_told_until_they_leave(tmp_path: Path) -> None:
+async def test_what_clients_say_of_their_consuming_is_reported_until_they_leave(
+    tmp_path: Path,
+) -> None:
     async with cluster(with_metrics(tmp_path, window_sample_interval_ms=50)) as running:
         client, silent = running.client("c1"), running.client("c2")
         await client.send()
@@ -114,7 +116,7 @@ async def test_what_clients_say_of_their_consuming_is_told_until_they_leave(tmp_
         running.clients.remove(client)
 
 
-async def test_the_runtime_info_is_told_under_the_exporters_names(tmp_path: Path) -> None:
+async def test_the_runtime_info_is_returned_under_the_exporters_names(tmp_path: Path) -> None:
     async with cluster(with_metrics(tmp_path)) as running:
         client = running.client()
         for _ in range(6):
@@ -148,7 +150,7 @@ async def test_the_runtime_info_is_told_under_the_exporters_names(tmp_path: Path
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-async def test_our_own_consumers_tell_how_fast_they_are(tmp_path: Path, orderly: bool) -> None:
+async def test_our_own_consumers_report_how_fast_they_are(tmp_path: Path, orderly: bool) -> None:
     answers = [RECONSUME_LATER, SUCCESS] if not orderly else [SUSPEND, IN_ORDER]
     seen = Seen(lambda *_: answers[min(1, len(seen.messages) - 1)])
     async with cluster(with_metrics(tmp_path, window_sample_interval_ms=50)) as running:

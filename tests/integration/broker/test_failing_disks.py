@@ -65,7 +65,7 @@ async def test_a_broker_whose_store_finds_no_room_says_that_it_has_to_be_started
         assert bodies(await running.client().pull(0))[0] == b"first"
 
 
-async def test_a_full_disk_is_told_as_a_lifecycle_event(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_as_a_lifecycle_event(tmp_path: Path) -> None:
     disk = FailingDisk()
     config = broker_config(tmp_path, log_bytes=LOG_BYTES)
     async with cluster(config, replace(system_runtime(), disk=disk)) as running:

@@ -261,7 +261,7 @@ async def test_what_a_name_server_keeps_for_tools_has_an_end(tmp_path: Path) -> 
         assert whole.code == ResponseCode.SUCCESS, "all of a namespace is one answer"
 
 
-async def test_what_brokers_tell_of_themselves_has_an_end(tmp_path: Path) -> None:
+async def test_what_brokers_say_of_themselves_has_an_end(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.of_name_server()
         body = RegisterBrokerBody(DataVersion(0, 1, 1), {}).encode(compressed=False)
@@ -277,7 +277,7 @@ async def test_what_brokers_tell_of_themselves_has_an_end(tmp_path: Path) -> Non
         ).code == ResponseCode.SUCCESS
 
 
-async def test_what_a_tool_tells_of_a_group_has_an_end(tmp_path: Path) -> None:
+async def test_what_a_tool_says_of_a_group_has_an_end(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         for wrong in (

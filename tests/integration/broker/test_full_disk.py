@@ -177,7 +177,7 @@ def test_a_broker_killed_on_a_full_disk_starts_on_it_and_has_everything(tmp_path
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
-def test_a_broker_starts_on_a_full_disk_serves_reads_and_tells_later(
+def test_a_broker_starts_on_a_full_disk_serves_reads_and_reports_later(
     tmp_path: Path, is_killed: bool
 ) -> None:
     """All that it writes at a start can wait: its spool's next segment, its tables, its notes."""

@@ -151,7 +151,7 @@ async def test_an_online_group_is_cloned_only_for_what_it_reads(tmp_path: Path) 
         assert (await client.committed(group=OTHER)).fields["offset"] == "2"
 
 
-async def test_a_correction_tells_the_lowest_offset_of_the_other_groups(tmp_path: Path) -> None:
+async def test_a_correction_returns_the_lowest_offset_of_the_other_groups(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         for queue_id in (0, 1):
@@ -201,7 +201,7 @@ async def test_an_older_brokers_reset_is_pushed_to_the_members_who_report_it(
     ]
 
 
-async def test_members_tell_what_their_memory_holds(tmp_path: Path) -> None:
+async def test_members_report_what_their_memory_holds(tmp_path: Path) -> None:
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), asked of each member by 221."""
     async with cluster(broker_config(tmp_path)) as running:
         client, seen = running.client(), Seen()
@@ -222,7 +222,7 @@ async def test_members_tell_what_their_memory_holds(tmp_path: Path) -> None:
             assert loads(other.body)["consumerTable"] == {}
 
 
-async def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_path: Path) -> None:
+async def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_sent(tmp_path: Path) -> None:
     """OFFSET_ILLEGAL at the client: drop the queue, freeze, persist, remove, take it up anew."""
     async with cluster(broker_config(tmp_path)) as running:
         client, seen = running.client(), Seen()
@@ -253,7 +253,7 @@ async def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_told(tmp_
 
 
 @pytest.mark.parametrize(("resident_bytes", "begins_at"), [(1, None), (1 << 30, "0")])
-async def test_a_group_without_an_offset_is_told_zero_only_while_the_queues_begin_is_near(
+async def test_a_group_without_an_offset_gets_zero_only_while_the_queues_begin_is_near(
     tmp_path: Path, resident_bytes: int, begins_at: str | None
 ) -> None:
     """Row A8: else a new group reads an old topic whole, wherever it wants to begin."""
@@ -310,7 +310,7 @@ async def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_n
     [(6, 6), (12, 10)],
     ids=["below what was pulled", "beyond its queue, which ends at 10"],
 )
-async def test_an_offset_raised_by_hand_is_told_with_what_it_passes_over(
+async def test_an_offset_raised_by_hand_is_reported_with_what_it_passes_over(
     tmp_path: Path, raised_to: int, begins_at: int
 ) -> None:
     """Row A10: pulled is not consumed, so the last report counts, and it is told once."""

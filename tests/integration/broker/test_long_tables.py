@@ -177,7 +177,7 @@ def join(membership: Membership, number: int, group: str = GROUP) -> End:
     return end
 
 
-async def test_a_crowd_that_leaves_at_once_is_not_told_of_each_one(tmp_path: Path) -> None:
+async def test_a_crowd_that_leaves_at_once_is_not_notified_of_each_one(tmp_path: Path) -> None:
     async with cluster(quiet(tmp_path)) as running:
         state, listener = watched(running)
         membership = membership_in(state)

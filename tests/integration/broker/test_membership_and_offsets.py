@@ -210,7 +210,7 @@ async def lock(client: RawClient, code: int = RequestCode.LOCK_BATCH_MQ) -> list
     return json.loads(answer.body)["lockOKMQSet"] if answer.body else []
 
 
-async def test_order_locks_are_granted_to_one_client_and_told_in_the_watermarks(
+async def test_order_locks_are_granted_to_one_client_and_reported_in_the_watermarks(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
@@ -284,7 +284,7 @@ async def test_a_tool_hears_that_its_offset_was_passed_over(tmp_path: Path) -> N
             assert await admin.offsets.consume_offset(GROUP, queue) == 0
 
 
-async def test_a_reset_is_told_by_the_next_pull_and_refuses_the_old_owners_reports(
+async def test_a_reset_comes_with_the_next_pull_and_refuses_the_old_owners_reports(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
@@ -385,7 +385,7 @@ async def test_a_consumer_is_asked_once_more_when_it_has_begun_to_read(tmp_path:
         await eventually(asked_again, "it is asked a second after it began")
 
 
-async def test_who_was_told_where_to_begin_and_gave_the_queue_back_is_soon_known_not_to_hold_it(
+async def test_who_was_answered_where_to_begin_and_gave_the_queue_back_is_soon_known_not_to_hold_it(
     tmp_path: Path,
 ) -> None:
     """Until then all that its reader pulls may come to it as well."""
@@ -409,7 +409,7 @@ async def test_who_was_told_where_to_begin_and_gave_the_queue_back_is_soon_known
         await eventually(is_reported, "it says that it does not hold the queue")
 
 
-async def test_a_consumer_tells_each_broker_of_its_own_queues_only(tmp_path: Path) -> None:
+async def test_a_consumer_sends_each_broker_offsets_of_its_own_queues_only(tmp_path: Path) -> None:
     """It names the queues of all brokers to each: as told by two, one retry would be two, and one
     broker's window would be another's.
     """
@@ -463,7 +463,7 @@ async def test_a_consumer_whose_queue_looks_frozen_is_asked_at_once(tmp_path: Pa
         assert frozen.asked_count == asked_count, "who does not pull is not frozen"
 
 
-async def test_the_progress_of_a_group_is_told_to_tools(tmp_path: Path) -> None:
+async def test_the_progress_of_a_group_is_returned_to_tools(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client("c1")
         for _ in range(5):

@@ -35,7 +35,7 @@ CASES = json.loads((Path(__file__).parents[2] / "cases" / "broker_figures.json")
 SIZE_LABELS = ("topic", "message_type", "is_system")  # Ours is one histogram of the broker.
 
 
-async def test_a_scrape_tells_what_real_clients_did(tmp_path: Path) -> None:
+async def test_a_scrape_returns_what_real_clients_did(tmp_path: Path) -> None:
     async with cluster(with_metrics(tmp_path, delay_levels_ms=(50,) * 4)) as running:
         names, topic, group = running.name_server_address, "Metered", "metered_c"
         async with Admin(system_runtime(), client_config(names)) as admin:
@@ -149,7 +149,7 @@ async def test_transactions_are_counted_by_how_they_ended(tmp_path: Path) -> Non
         assert figures["rocketmq_rollback_messages_total", "orders", ""] == 1
 
 
-async def test_open_transactions_and_the_age_of_committed_ones_are_told_over_a_restart(
+async def test_open_transactions_and_the_age_of_committed_ones_are_reported_over_a_restart(
     tmp_path: Path,
 ) -> None:
     name, finish = "rocketmq_half_messages", "rocketmq_finish_message_latency_milliseconds"
@@ -222,7 +222,7 @@ async def test_families_and_labels_are_those_of_rocketmq(tmp_path: Path) -> None
                 assert sorted(labels) == sorted({*theirs["labels"]}.difference(per_topic)), name
 
 
-async def test_queues_nobody_may_read_any_more_are_told_apart_from_lag(tmp_path: Path) -> None:
+async def test_queues_nobody_may_read_any_more_are_distinguished_from_lag(tmp_path: Path) -> None:
     """Row C1."""
     async with cluster(with_metrics(tmp_path)) as running:
         client = running.client()
@@ -357,7 +357,7 @@ async def test_the_port_is_an_option_and_on_loopback_alone_unless_meant(tmp_path
     assert "--allow-remote" in said
 
 
-async def test_timers_are_told_as_rocketmq_tells_them(tmp_path: Path) -> None:
+async def test_timers_are_shown_as_rocketmq_shows_them(tmp_path: Path) -> None:
     """Row E3."""
     async with cluster(with_metrics(tmp_path)) as running:
         client = running.client()

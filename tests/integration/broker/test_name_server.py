@@ -110,7 +110,7 @@ async def test_a_broker_whose_connection_ends_leaves_the_routes() -> None:
         await eventually(gone, "the lost broker leaves the routes")
 
 
-async def test_a_topic_made_later_is_told_alone(tmp_path: Path) -> None:
+async def test_a_topic_made_later_is_reported_alone(tmp_path: Path) -> None:
     heard: list[list[str]] = []
 
     async def write_down_slowly(peer: Peer, request: RemotingCommand) -> RemotingCommand:

@@ -27,7 +27,7 @@ async def ask(client: RawClient, *, group: str = GROUP, topic: str = TOPIC) -> N
     await client.committed(group=group, topic=topic)
 
 
-async def test_a_hand_over_from_a_stale_offset_can_be_told_from_the_answer(tmp_path: Path) -> None:
+async def test_a_hand_over_from_a_stale_offset_is_known_from_the_answer(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         old, new = running.client("old"), running.client("new")
         for _ in range(5):
@@ -52,7 +52,7 @@ async def test_that_there_is_no_offset_is_an_answer_too(tmp_path: Path) -> None:
     assert answers(tmp_path) == [("c1", None, None, None, None), ("c1", 0, None, None, None)]
 
 
-async def test_a_reset_that_waits_is_what_is_told(tmp_path: Path) -> None:
+async def test_a_reset_that_waits_is_what_is_returned(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client("c1")
         for _ in range(5):

@@ -262,7 +262,7 @@ async def test_who_seeks_sets_an_offset_and_goes_on_there(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_another_group_of_the_process_was_told_is_no_offset_of_this_one(
+async def test_what_another_group_of_the_process_was_answered_is_no_offset_of_this_one(
     tmp_path: Path, kind: str
 ) -> None:
     """Consumers of one process share a connection."""

@@ -44,7 +44,7 @@ def queue_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return picked(row, "topic", "queue_id")
 
 
-async def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(
+async def test_a_queue_is_reported_when_it_moves_and_once_more_when_that_is_flushed(
     tmp_path: Path,
 ) -> None:
     config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
@@ -73,7 +73,7 @@ async def test_a_queue_is_told_when_it_moves_and_once_more_when_that_is_flushed(
         assert len(reported_ends(tmp_path, 0)) == rows_before, "what stands still is not told again"
 
 
-async def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path) -> None:
+async def test_what_retention_took_and_a_topic_that_went_are_reported(tmp_path: Path) -> None:
     config = broker_config(
         tmp_path, log_bytes=16 * 1024, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS
     )
@@ -111,7 +111,7 @@ async def test_what_retention_took_and_a_topic_that_went_are_told(tmp_path: Path
         await eventually(begins_anew, "the topic made again begins at 0")
 
 
-async def test_of_very_many_that_move_those_told_longest_ago_come_first(tmp_path: Path) -> None:
+async def test_of_very_many_that_move_those_reported_longest_ago_come_first(tmp_path: Path) -> None:
     config = broker_config(
         tmp_path, sample_interval_ms=HOUR_MS, full_sample_interval_ms=1000 * HOUR_MS
     )
@@ -174,7 +174,7 @@ def marks_of_group(folder: Path, *names: str) -> list[tuple[Any, ...]]:
     return [one for one, _ in groupby(found)]
 
 
-async def test_a_group_that_pulls_and_finishes_is_told_though_it_commits_nothing(
+async def test_a_group_that_pulls_and_finishes_is_reported_though_it_commits_nothing(
     tmp_path: Path,
 ) -> None:
     """One that commits each twenty minutes makes progress all the same."""
@@ -201,7 +201,7 @@ async def test_a_group_that_pulls_and_finishes_is_told_though_it_commits_nothing
         assert marks_of_group(tmp_path, "pulled")[-2:] == [(2,), (4,)]
 
 
-async def test_a_group_at_the_end_of_its_queue_that_pulls_and_reports_is_told_nothing_of(
+async def test_nothing_is_reported_of_a_group_that_pulls_and_reports_at_the_end_of_its_queue(
     tmp_path: Path,
 ) -> None:
     config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)
@@ -308,7 +308,7 @@ def test_messages_wait_for_a_group_below_the_end_of_the_queue(
     assert are_waiting(committed, pulled, maximum) is waiting
 
 
-async def test_a_group_that_never_commits_and_has_pulled_all_is_told_nothing_of(
+async def test_nothing_is_reported_of_a_group_that_never_commits_and_has_pulled_all(
     tmp_path: Path,
 ) -> None:
     config = broker_config(tmp_path, sample_interval_ms=50, full_sample_interval_ms=HOUR_MS)

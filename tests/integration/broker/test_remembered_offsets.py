@@ -131,7 +131,7 @@ async def test_behind_a_tools_offset_a_client_still_passes_over_nothing(tmp_path
         assert bodies(await consumer.pull(7)) == [b"7", b"8", b"9"]
 
 
-async def test_members_that_are_told_to_reset_report_the_offset_that_they_were_told(
+async def test_members_that_are_sent_a_reset_report_the_offset_that_they_were_sent(
     tmp_path: Path,
 ) -> None:
     async with after_an_unclean_stop(tmp_path, use_server_side_reset_offset=False) as running:
@@ -164,7 +164,7 @@ async def test_under_sync_flush_nothing_was_lost_and_every_report_counts(tmp_pat
         assert committed(running) == 8
 
 
-async def test_who_was_just_told_where_to_go_on_is_not_heard_with_what_it_remembers(
+async def test_who_was_just_sent_where_to_go_on_is_not_heard_with_what_it_remembers(
     tmp_path: Path,
 ) -> None:
     """RocketMQ 4 goes there only ten seconds after it was told; its timer reports meanwhile."""

@@ -46,7 +46,7 @@ async def delete_topic(client: RawClient, topic: str = TOPIC) -> None:
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_life(
+async def test_a_deleted_topic_is_reported_gone_and_what_comes_after_is_its_next_life(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path, **QUICK)) as running:
@@ -88,14 +88,14 @@ async def test_a_deleted_topic_is_told_gone_and_what_comes_after_is_its_next_lif
     assert after_it <= {0, 1}, "placed, then consumed"
 
 
-async def test_a_topic_nobody_knows_is_not_told_gone(tmp_path: Path) -> None:
+async def test_a_topic_nobody_knows_is_not_reported_gone(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         await delete_topic(running.client(), "no-such-topic")
         await delete_group(running.client(), "no-such-group", offsets=True)
     assert ends(tmp_path) == []
 
 
-async def test_a_group_deleted_with_its_offsets_is_told_gone_and_without_them_not(
+async def test_a_group_deleted_with_its_offsets_is_reported_gone_and_without_them_not(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path, **QUICK)) as running:
@@ -176,7 +176,7 @@ async def heard_and_lost(running: Cluster) -> None:
     await eventually(has_left, "the member has left")
 
 
-async def test_queues_that_nobody_may_read_any_more_are_told_removed(tmp_path: Path) -> None:
+async def test_queues_that_nobody_may_read_any_more_are_reported_removed(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         for queue_nums in (4, 2, 3):

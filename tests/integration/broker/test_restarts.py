@@ -98,7 +98,7 @@ def test_messages_topics_and_offsets_survive_a_clean_stop_which_ends_with_zero(
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-def test_after_a_kill_answered_messages_are_there_and_what_is_delivered_again_is_told(
+def test_after_a_kill_answered_messages_are_there_and_what_is_delivered_again_is_reported(
     tmp_path: Path, flush: str
 ) -> None:
     async def before(client: RawClient) -> None:
@@ -135,7 +135,7 @@ def test_after_a_kill_answered_messages_are_there_and_what_is_delivered_again_is
     )
 
 
-def test_a_damaged_offset_file_falls_back_to_the_one_before_and_is_told(tmp_path: Path) -> None:
+def test_a_damaged_offset_file_falls_back_to_the_one_before_and_is_reported(tmp_path: Path) -> None:
     async def commit(client: RawClient) -> None:
         await send_ten(client)
         await client.heartbeat()
@@ -223,7 +223,7 @@ def test_a_lake_nothing_could_read_is_refused_before_anything_starts(tmp_path: P
     assert not (tmp_path / "store").exists()
 
 
-def test_a_broker_serves_without_its_name_server_and_tells_it_soon_after_it_came(
+def test_a_broker_serves_without_its_name_server_and_registers_soon_after_it_came(
     tmp_path: Path,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:

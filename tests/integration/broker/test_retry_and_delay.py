@@ -87,7 +87,7 @@ async def test_a_failed_message_comes_back_in_the_retry_topic_with_its_identity(
         assert third.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
 
 
-async def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_every_step_is_told(
+async def test_a_message_that_failed_too_often_ends_in_the_dead_letters_and_every_step_is_reported(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:
@@ -268,7 +268,7 @@ async def test_what_the_disk_has_no_room_for_is_refused_and_no_step_of_a_message
     assert [row["step"] for row in flow] == ["SENT_BACK", "SCHEDULED", "DELIVERED"]
 
 
-async def test_a_message_at_the_end_of_its_count_of_tries_is_told_with_a_count_that_is_one(
+async def test_a_message_at_the_end_of_its_count_of_tries_is_reported_with_a_count_that_is_one(
     tmp_path: Path,
 ) -> None:
     async with cluster(broker_config(tmp_path)) as running:

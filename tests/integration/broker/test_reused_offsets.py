@@ -54,7 +54,7 @@ async def reused_rows(config: BrokerConfig, count: int) -> list[dict[str, Any]]:
     return spooled(Path(config.store.root), "reused_offsets")
 
 
-async def test_both_messages_of_an_offset_are_told_when_another_one_gets_it(
+async def test_both_messages_of_an_offset_are_reported_when_another_one_gets_it(
     tmp_path: Path,
 ) -> None:
     config = await lose_pulled_messages(tmp_path, [f"lost-{number}" for number in range(LOST)])
@@ -77,7 +77,7 @@ async def test_both_messages_of_an_offset_are_told_when_another_one_gets_it(
         ]
 
 
-async def test_of_messages_that_their_broker_named_both_are_told(tmp_path: Path) -> None:
+async def test_of_messages_that_their_broker_named_both_are_reported(tmp_path: Path) -> None:
     config = await lose_pulled_messages(tmp_path, ["", ""])
     async with cluster(config) as running:
         await send(running.client("producer@1"), ["", ""])

@@ -175,7 +175,7 @@ async def test_filtered_messages_are_stepped_over(tmp_path: Path) -> None:
         assert none.fields["nextBeginOffset"] == "3"
 
 
-async def test_a_pull_beyond_the_end_is_told_where_the_queue_ends(tmp_path: Path) -> None:
+async def test_a_pull_beyond_the_end_is_answered_where_the_queue_ends(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         await client.send(b"one")
@@ -206,7 +206,7 @@ async def test_messages_are_found_by_key_unique_key_and_place(tmp_path: Path) ->
         assert missing.code == ResponseCode.QUERY_NOT_FOUND
 
 
-async def test_queue_ends_and_times_are_told(tmp_path: Path) -> None:
+async def test_queue_ends_and_times_are_reported(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         for body in (b"a", b"b", b"c"):

@@ -95,7 +95,7 @@ async def test_the_first_sample_of_a_small_broker_is_a_snapshot(tmp_path: Path) 
     assert snapshot.detail == "4 queues, 1 queues of groups"
 
 
-async def test_between_snapshots_only_what_moves_is_told_and_each_begins_in_its_interval(
+async def test_between_snapshots_only_what_moves_is_reported_and_each_begins_in_its_interval(
     tmp_path: Path,
 ) -> None:
     async with sampled(tmp_path) as broker:
@@ -114,7 +114,7 @@ async def test_between_snapshots_only_what_moves_is_told_and_each_begins_in_its_
     assert after_next == [[]] * 9
 
 
-async def test_a_long_snapshot_is_told_in_many_samples_and_its_place_is_where_it_began(
+async def test_a_long_snapshot_is_reported_in_many_samples_and_its_place_is_where_it_began(
     tmp_path: Path,
 ) -> None:
     count = 2 * SNAPSHOT_TURNS_MIN + 2
@@ -178,7 +178,7 @@ async def test_a_snapshot_of_which_rows_were_lost_is_none_and_the_next_begins(
     assert len(set(keys([*anew, *reported]))) == SNAPSHOT_TURNS_MIN + 5
 
 
-async def test_a_disk_that_fails_again_and_again_makes_no_broker_tell_all_of_it_all_the_time(
+async def test_a_disk_that_fails_again_and_again_makes_no_broker_report_all_of_it_all_the_time(
     tmp_path: Path,
 ) -> None:
     async with sampled(tmp_path) as broker:
@@ -193,7 +193,7 @@ async def test_a_disk_that_fails_again_and_again_makes_no_broker_tell_all_of_it_
     assert sum(quiet) == 1, "one behind the last loss, and no more"
 
 
-async def test_after_a_loss_a_long_snapshot_is_told_in_haste_and_else_over_its_interval(
+async def test_after_a_loss_a_long_snapshot_is_reported_in_haste_and_else_over_its_interval(
     tmp_path: Path,
 ) -> None:
     """Until it ends everything is unknown: 30 s of samples, not ten minutes."""
@@ -220,7 +220,7 @@ async def test_while_facts_are_lost_no_snapshot_begins(tmp_path: Path) -> None:
         assert len(snapshots(await broker.sample())) == 1
 
 
-async def test_in_the_spool_all_that_is_there_was_told_since_a_snapshot_began(
+async def test_in_the_spool_all_that_is_there_was_reported_since_a_snapshot_began(
     tmp_path: Path,
 ) -> None:
     settings = {"sample_interval_ms": 50, "full_sample_interval_ms": 600}

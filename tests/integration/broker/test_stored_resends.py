@@ -62,7 +62,7 @@ def reported_resends(engine: KillableEngine) -> list[tuple[Any, ...]]:
 
 
 @run_by(with_engine, "tmp_path")
-async def test_a_message_that_is_sent_again_after_a_kill_is_told_to_every_group_that_gets_both(
+async def test_a_message_that_is_sent_again_after_a_kill_is_reported_to_every_group_that_gets_both(
     engine: KillableEngine, client: RawClient
 ) -> None:
     await send(client, b"pay 7")
@@ -86,7 +86,7 @@ async def test_a_message_that_is_sent_again_after_a_kill_is_told_to_every_group_
 
 
 @run_by(with_engine, "tmp_path")
-async def test_what_only_looks_like_a_second_copy_is_not_told(
+async def test_what_only_looks_like_a_resend_is_not_reported(
     engine: KillableEngine, client: RawClient
 ) -> None:
     await send(client, b"one body")

@@ -82,7 +82,7 @@ def stand_at(running: Cluster, offset: int) -> None:
     running.broker.state.offsets.place(GROUP, TOPIC, 0, offset)
 
 
-async def test_a_report_that_is_held_back_another_time_is_told_again(tmp_path: Path) -> None:
+async def test_a_report_that_is_held_back_another_time_is_reported_again(tmp_path: Path) -> None:
     config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)
     async with cluster(config) as running:
         client, tables = running.client(), running.broker._running
@@ -108,7 +108,7 @@ async def test_a_report_that_is_held_back_another_time_is_told_again(tmp_path: P
     ], reported
 
 
-async def test_a_report_of_messages_that_are_not_there_is_held_back_and_told_once(
+async def test_a_report_of_messages_that_are_not_there_is_held_back_and_reported_once(
     tmp_path: Path,
 ) -> None:
     config = broker_config(tmp_path, flush_consumer_offset_interval_ms=NEVER_MS)

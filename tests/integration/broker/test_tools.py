@@ -88,7 +88,7 @@ async def test_the_brokers_own_topics_cannot_be_changed_or_deleted(tmp_path: Pat
         assert "SCHEDULE_TOPIC_XXXX" in json.loads(own.body)["topicList"]
 
 
-async def test_more_queues_are_told_to_the_groups_that_read_them(tmp_path: Path) -> None:
+async def test_more_queues_are_notified_to_the_groups_that_read_them(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client("c1")
         await make_topic(client, TOPIC, 1)
@@ -137,7 +137,7 @@ async def test_settings_made_by_tools_survive_a_restart(tmp_path: Path) -> None:
         assert json.loads(group.body)["retryMaxTimes"] == 3
 
 
-async def test_the_ends_of_a_topic_and_the_brokers_tables_are_told(tmp_path: Path) -> None:
+async def test_the_ends_of_a_topic_and_the_brokers_tables_are_returned(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path, delay_levels_ms=(100,))) as running:
         client = running.client()
         await client.send(b"one", queue_id=1)

@@ -56,7 +56,7 @@ async def test_puts_and_gets_are_counted_by_topic_group_and_broker(tmp_path: Pat
             assert missing.remark == f"The stats <{name}> <{key}> not exist"
 
 
-async def test_every_groups_progress_is_told_at_once(tmp_path: Path) -> None:
+async def test_every_groups_progress_is_returned_at_once(tmp_path: Path) -> None:
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client()
         for _ in range(5):

@@ -371,7 +371,7 @@ async def test_on_a_topic_with_deduplication_a_resent_half_message_is_the_same_t
         assert [one.body for one in await kept(producer.client)] == [b"once"]
 
 
-async def test_without_an_index_nobody_is_told_how_an_old_transaction_ended(tmp_path: Path) -> None:
+async def test_without_an_index_nobody_learns_how_an_old_transaction_ended(tmp_path: Path) -> None:
     config = broker_config(tmp_path, transaction_op_batch_interval_ms=100)
     config = replace(config, store=replace(config.store, message_index_enable=False))
     async with cluster(config) as running:

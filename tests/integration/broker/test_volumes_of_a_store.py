@@ -34,7 +34,7 @@ def full_disks_reported(config: BrokerConfig) -> list[str]:
 
 
 @pytest.mark.parametrize("folder", ["spool", "config", "store"])
-async def test_a_full_volume_without_messages_is_told_and_the_broker_goes_on(
+async def test_a_full_volume_without_messages_is_reported_and_the_broker_goes_on(
     tmp_path: Path, folder: str
 ) -> None:
     disk, config = FailingDisk(), measuring_often(tmp_path)

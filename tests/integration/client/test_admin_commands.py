@@ -57,7 +57,7 @@ async def fill(engine: OurEngine) -> None:
             await producer.send(message, queue=MessageQueue(TOPIC, "broker-a", number % 2))
 
 
-def test_the_cluster_and_its_broker_tell_of_themselves(engine: OurEngine) -> None:
+def test_the_cluster_and_its_broker_report_themselves(engine: OurEngine) -> None:
     (broker,) = answered(engine, "cluster", "list")
     assert (broker["cluster"], broker["broker"], broker["address"]) == (
         "DefaultCluster",
@@ -194,7 +194,7 @@ def test_messages_are_found_by_key_by_id_and_by_time(engine: OurEngine) -> None:
     assert (whole["body"], whole["property KEYS"]) == ("body 3", "key3")
 
 
-async def test_members_of_a_group_and_producers_are_told_while_they_are_online(
+async def test_members_of_a_group_and_producers_are_reported_while_they_are_online(
     engine: OurEngine,
 ) -> None:
     seen, name_server = Seen(), engine.name_server

@@ -24,7 +24,7 @@ def settings_of(engine: OurEngine) -> dict[str, str]:
     return {row["key"]: row["value"] for row in answered(engine, "namesrv", "config")}
 
 
-def test_settings_of_a_name_server_are_told_and_changed(engine: OurEngine) -> None:
+def test_settings_of_a_name_server_are_returned_and_changed(engine: OurEngine) -> None:
     before = settings_of(engine)
     assert before["orderMessageEnable"] == "false"
     said = done(engine, "namesrv", "set", "orderMessageEnable=true")
@@ -36,7 +36,7 @@ def test_settings_of_a_name_server_are_told_and_changed(engine: OurEngine) -> No
     done(engine, "namesrv", "set", "orderMessageEnable=false")
 
 
-def test_a_value_is_kept_told_and_deleted(engine: OurEngine) -> None:
+def test_a_value_is_stored_returned_and_deleted(engine: OurEngine) -> None:
     assert answered(engine, "namesrv", "values", "OURS") == []
     assert done(engine, "namesrv", "put", "OURS", "who", "ada") == "OURS: who=ada\n"
     done(engine, "namesrv", "put", "OURS", "what", "a=b c")

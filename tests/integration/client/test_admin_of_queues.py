@@ -83,7 +83,7 @@ def test_queues_are_shared_out_as_members_would_share_them(engine: OurEngine) ->
     assert "names that differ" in refused(engine, "topic", "allocate", TOPIC, "c1", "c1")
 
 
-def test_the_order_of_a_topic_is_set_told_in_routes_and_deleted(engine: OurEngine) -> None:
+def test_the_order_of_a_topic_is_set_returned_in_routes_and_deleted(engine: OurEngine) -> None:
     assert answered(engine, "topic", "order", TOPIC) == []
     setting = [{"topic": TOPIC, "order": "broker-a:2"}]
     assert answered(engine, "topic", "order", TOPIC, "--set", "broker-a:2") == setting
@@ -174,7 +174,7 @@ def test_a_cluster_is_exported_in_the_words_of_its_lists(engine: OurEngine, tmp_
     assert int(json.loads(target.read_text())["broker-a"]["commitLogMaxOffset"]) > 0
 
 
-def test_a_broker_tells_that_nobody_copies_its_log(engine: OurEngine) -> None:
+def test_a_broker_reports_that_nobody_copies_its_log(engine: OurEngine) -> None:
     slaves = answered(engine, "broker", "ha", "broker-a")
     assert (slaves["master"], slaves["slaves"], slaves["slaves_in_sync"]) == (True, 0, 0)
     assert slaves["log_end"] == int(

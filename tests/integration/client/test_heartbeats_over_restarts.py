@@ -36,7 +36,7 @@ async def killed_and_started_again(engine: KillableEngine, said: Said) -> None:
     assert said.forms()[answered] == FULL
 
 
-async def test_a_killed_broker_is_told_all_again_and_goes_on_handing_out(tmp_path: Path) -> None:
+async def test_a_killed_broker_is_sent_all_again_and_goes_on_handing_out(tmp_path: Path) -> None:
     engine, seen = KillableEngine(tmp_path, *SMALL), Seen()
     await engine.start()
     client = second_version(engine.namesrv)
@@ -59,7 +59,7 @@ async def test_a_killed_broker_is_told_all_again_and_goes_on_handing_out(tmp_pat
         await engine.end(signal.SIGKILL)
 
 
-async def test_a_broker_that_restarts_between_two_heartbeats_is_told_all_by_the_next(
+async def test_a_broker_that_restarts_between_two_heartbeats_is_sent_all_by_the_next(
     tmp_path: Path,
 ) -> None:
     config = broker_config(tmp_path, port=free_port())

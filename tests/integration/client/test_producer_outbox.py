@@ -199,7 +199,7 @@ async def read_back(engine: OurEngine, topic: str, count: int) -> list[MessageEx
     return sorted(seen.messages, key=lambda message: (message.queue_id, message.queue_offset))
 
 
-async def test_whoever_dies_at_whatever_step_each_order_is_told_and_in_its_place(
+async def test_whoever_dies_at_whatever_step_each_order_is_sent_and_in_its_place(
     shop: Shop, engine: OurEngine
 ) -> None:
     await each_order_is_sent(shop, engine)
@@ -271,7 +271,7 @@ async def each_order_is_sent(shop: Shop, engine: OurEngine) -> None:
         assert in_order == sorted(in_order), "copies stand beside each other"
 
 
-async def test_a_row_that_no_broker_takes_is_told_and_holds_up_only_its_own_key(
+async def test_a_row_that_no_broker_takes_is_refused_and_holds_up_only_its_own_key(
     shop: Shop, engine: OurEngine
 ) -> None:
     topic = f"poison-{shop.dialect.name}".lower()

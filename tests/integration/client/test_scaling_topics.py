@@ -163,7 +163,7 @@ def test_queues_go_only_when_every_group_has_drained_them(tmp_path: Path) -> Non
             talk(broker.address, after)
 
 
-async def test_forced_it_says_what_it_strands_and_the_lag_is_told_as_unreadable(
+async def test_forced_it_says_what_it_strands_and_the_lag_is_reported_as_unreadable(
     tmp_path: Path,
 ) -> None:
     def is_reported(column: str) -> list[object]:

@@ -111,7 +111,7 @@ async def test_the_row_of_a_frozen_window_names_the_function_that_holds_its_head
     assert windows(tmp_path)[-1]["stack"] is None
 
 
-async def test_a_client_in_java_is_asked_once_and_the_threads_at_work_are_told(
+async def test_a_client_in_java_is_asked_once_and_the_threads_at_work_are_reported(
     tmp_path: Path,
 ) -> None:
     name = "ConsumeMessageThread_orders_1"

@@ -88,7 +88,7 @@ def test_the_kills_are_incidents_that_a_backtest_of_the_lake_knows(
     }
 
 
-def test_a_kill_is_told_with_its_victims_and_the_broker_s_next_flush_mode(
+def test_a_kill_is_reported_with_its_victims_and_the_broker_s_next_flush_mode(
     outcome: Outcome,
 ) -> None:
     killed = outcome.played.killed

@@ -105,7 +105,7 @@ async def test_one_that_answers_or_is_listed_or_whose_name_servers_are_silent_is
             assert cluster.gone == []
 
 
-async def test_one_that_went_while_no_observer_ran_is_told_by_the_next(tmp_path: Path) -> None:
+async def test_one_that_went_while_no_observer_ran_is_reported_by_the_next(tmp_path: Path) -> None:
     goes = PlayedBroker("goes")
     async with played_cluster(tmp_path, goes) as cluster:
         async with observing(cluster):

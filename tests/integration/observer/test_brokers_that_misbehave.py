@@ -165,7 +165,7 @@ async def test_nonsense_costs_its_own_answer(
 HUGE = 2**63 - 1
 
 
-async def test_figures_that_cannot_be_are_left_out_and_what_is_told_fits_the_lake(
+async def test_figures_that_cannot_be_are_left_out_and_what_is_reported_fits_the_lake(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = PlayedBroker("broker-a")
@@ -204,7 +204,7 @@ async def test_figures_that_cannot_be_are_left_out_and_what_is_told_fits_the_lak
     assert "\n" not in "".join(said)
 
 
-async def test_more_than_may_be_is_told_and_not_taken(
+async def test_more_than_may_be_is_logged_and_not_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = PlayedBroker("bad"), PlayedBroker("good")
@@ -273,7 +273,7 @@ async def test_late_answers_count_when_they_come_within_the_time_of_a_question(
             await is_followed(cluster, good, offset)
 
 
-async def test_a_broker_that_comes_back_with_an_old_offset_table_is_told_to_have_fallen(
+async def test_a_broker_that_comes_back_with_an_old_offset_table_is_reported_to_have_fallen(
     tmp_path: Path,
 ) -> None:
     """A restored backup: its group has gone from 15 to 9 while nobody could look."""

@@ -55,7 +55,7 @@ async def looks(broker: PlayedBroker, count: int) -> None:
     await eventually(are_over, f"{count} looks")
 
 
-async def test_a_retry_is_told_when_its_copy_is_there_and_never_twice(tmp_path: Path) -> None:
+async def test_a_retry_is_reported_when_its_copy_is_there_and_never_twice(tmp_path: Path) -> None:
     broker = PlayedBroker("broker-a")
     broker.store(RETRY, copy("before", 1))
     broker.groups["g"][RETRY, 0] = 1
@@ -74,7 +74,9 @@ async def test_a_retry_is_told_when_its_copy_is_there_and_never_twice(tmp_path: 
     assert {row["origin_topic"] for row in rows} == {"orders"}
 
 
-async def test_the_first_dead_letter_of_a_group_makes_its_topic_and_is_told(tmp_path: Path) -> None:
+async def test_the_first_dead_letter_of_a_group_makes_its_topic_and_is_reported(
+    tmp_path: Path,
+) -> None:
     broker = PlayedBroker("broker-a")
     async with played_cluster(tmp_path, broker) as cluster, observing(cluster):
         await looks(broker, 2)

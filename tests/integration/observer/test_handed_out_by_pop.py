@@ -53,7 +53,7 @@ async def newest(
     await cluster.says_at_last(broker, "pop_watermarks", *names, wanted=wanted)
 
 
-async def test_what_is_out_is_told_with_its_offsets_and_acknowledgements_look_by_look(
+async def test_what_is_out_is_reported_with_its_offsets_and_acknowledgements_look_by_look(
     tmp_path: Path,
 ) -> None:
     broker = reading_by_pop()

@@ -54,7 +54,7 @@ async def test_a_cluster_that_is_not_there_is_refused_with_the_names_that_are(
     assert "c1, c2" in said
 
 
-async def test_a_cluster_that_is_gone_later_is_told_once_with_those_that_are_there(
+async def test_a_cluster_that_is_gone_later_is_named_once_with_those_that_are_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, other = PlayedBroker("a"), PlayedBroker("b", "c2")

@@ -130,7 +130,9 @@ async def test_a_proxy_that_stops_answering_leaves_members_unknown_until_it_is_b
     assert kinds == ["JOINED"], "that it was not asked is no departure"
 
 
-async def test_one_proxy_that_answers_is_enough_since_they_tell_each_other(tmp_path: Path) -> None:
+async def test_one_proxy_that_answers_is_enough_since_they_inform_each_other(
+    tmp_path: Path,
+) -> None:
     broker = beside_a_proxy()
     async with (
         proxy_with() as proxy,

@@ -72,7 +72,7 @@ async def test_how_long_they_wait_is_estimated_once_for_each_offset(
     assert abs(row["time_lag_ms"] - WAITED_MS) < 20_000
 
 
-async def test_where_more_wait_than_a_look_reads_the_ends_tell_of_the_others(
+async def test_where_more_wait_than_a_look_reads_the_ends_show_the_others(
     tmp_path: Path,
 ) -> None:
     broker = PlayedBroker("broker-a")

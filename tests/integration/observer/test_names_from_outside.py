@@ -17,7 +17,7 @@ HOSTILE = (
 )
 
 
-async def test_a_name_that_is_no_plain_word_makes_no_folder_and_is_told_once(
+async def test_a_name_that_is_no_plain_word_makes_no_folder_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, home = PlayedBroker("broker-a"), tmp_path / "home"

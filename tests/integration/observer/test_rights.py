@@ -80,7 +80,7 @@ async def test_an_account_that_may_watch_is_enough_and_times_need_one_that_may_r
 
 
 @pytest.mark.parametrize("account", [BARE, SHOP])
-async def test_what_an_account_lacks_is_told_once_with_the_question_that_was_refused(
+async def test_what_an_account_lacks_is_logged_once_with_the_question_that_was_refused(
     tmp_path: Path, account: Credentials, caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded = broker_config(tmp_path, access=ACCESS)

@@ -56,7 +56,7 @@ async def looked(cluster: PlayedCluster, broker: PlayedBroker) -> None:
     await eventually(is_asked, f"{broker.address} was asked")
 
 
-async def test_a_slave_that_becomes_the_master_is_told_once_in_the_life_that_begins_then(
+async def test_a_slave_that_becomes_the_master_is_reported_once_in_the_life_that_begins_then(
     tmp_path: Path,
 ) -> None:
     first, second = copies()
@@ -77,7 +77,7 @@ async def test_a_slave_that_becomes_the_master_is_told_once_in_the_life_that_beg
         assert (boot["first_seen"], boot["detail"]) == (False, "seen from outside")
 
 
-async def test_a_master_that_steps_down_and_has_no_successor_is_told_with_its_next_answer(
+async def test_a_master_that_steps_down_without_a_successor_is_known_by_its_next_answer(
     tmp_path: Path,
 ) -> None:
     first, second = copies()
@@ -108,7 +108,7 @@ async def test_slaves_that_come_and_go_and_a_master_elsewhere_are_no_change_of_r
         await moved.stop()
 
 
-async def test_a_change_while_no_observer_ran_is_told_by_the_next(tmp_path: Path) -> None:
+async def test_a_change_while_no_observer_ran_is_reported_by_the_next(tmp_path: Path) -> None:
     first, second = copies()
     async with played_cluster(tmp_path, first, second) as cluster:
         async with observing(cluster):

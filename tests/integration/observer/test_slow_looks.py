@@ -36,7 +36,7 @@ def figures_of(text: str) -> dict[tuple[str, str], float]:
     }
 
 
-async def test_that_looks_take_longer_than_their_period_is_told_when_it_begins_and_when_it_ends(
+async def test_that_looks_take_longer_than_their_period_is_reported_when_it_begins_and_when_it_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow, good = PlayedBroker("slow"), PlayedBroker("good")
@@ -69,7 +69,7 @@ async def test_that_looks_take_longer_than_their_period_is_told_when_it_begins_a
     assert caplog.text.count("c1/slow: a look took") == 2
 
 
-async def test_a_prometheus_is_told_how_long_the_last_look_at_each_broker_took(
+async def test_a_prometheus_gets_how_long_the_last_look_at_each_broker_took(
     tmp_path: Path,
 ) -> None:
     slow, good = PlayedBroker("slow"), PlayedBroker("good")
@@ -102,7 +102,7 @@ async def test_a_prometheus_is_told_how_long_the_last_look_at_each_broker_took(
     assert figures["failed_looks_total", "slow"] == 0
 
 
-def test_of_a_broker_that_was_never_looked_at_no_time_is_told() -> None:
+def test_of_a_broker_that_was_never_looked_at_no_time_is_reported() -> None:
     times = {("c", "new"): LookTimes(10_000), ("c", "gone"): LookTimes(10_000)}
     times["c", "gone"].note(5_000, counts=False)
     figures = figures_of("".join(pages_of(times, series_max=10)))

@@ -119,7 +119,7 @@ def until(look: Callable[[], int | None]) -> int:
     return found
 
 
-def test_checks_that_die_are_told_and_started_again_and_die_with_a_pipeline_that_is_killed(
+def test_checks_that_die_are_reported_and_started_again_and_die_with_a_pipeline_that_is_killed(
     lake: Lake, tmp_path: Path
 ) -> None:
     with pipeline_with_checks(lake, tmp_path / "lines") as pipeline:

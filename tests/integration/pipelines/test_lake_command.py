@@ -101,7 +101,7 @@ def test_a_run_leaves_few_files_and_the_next_has_nothing_to_do(lake: Lake) -> No
     assert DeltaTable(f"{lake.root}/{TABLE}").version() == version
 
 
-def test_days_may_be_chosen_and_a_wrong_choice_is_told(lake: Lake) -> None:
+def test_days_may_be_chosen_and_a_wrong_choice_is_refused(lake: Lake) -> None:
     tidemark("maintain", "--lake", lake.root, "--days", f"{TABLE}=5")
     assert files_by_day(lake) == {ago(0): 5}
     for wrong in ("lifecycle=5", f"{TABLE}=0", f"{TABLE}=many"):

@@ -205,7 +205,7 @@ def test_whoever_had_the_lease_of_a_state_that_was_moved_away_has_none_of_the_ne
             assert not second.is_lost
 
 
-def test_a_lake_that_takes_no_file_is_told(tmp_path: Path) -> None:
+def test_a_lake_that_takes_no_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file")
     with pytest.raises(LakeError, match="cannot be written"):
         acquire(Lake.at(str(tmp_path / "lake")), "maintainer", makes_lake=True)

@@ -37,7 +37,7 @@ def judged(folder: Path) -> Gold:
     return run(JUDGES, bronze_of(folder / "lake"), QUICK)
 
 
-async def test_a_frozen_head_is_told_with_its_stack_and_a_paused_consumer_as_paused(
+async def test_a_frozen_head_is_reported_with_its_stack_and_a_paused_consumer_as_paused(
     tmp_path: Path,
 ) -> None:
     freezer = Freezer(SUCCESS)
@@ -71,7 +71,7 @@ async def test_a_frozen_head_is_told_with_its_stack_and_a_paused_consumer_as_pau
     assert (states["frozen"], states["pausing"]) == ("STALLED", "PAUSED")
 
 
-async def test_what_a_client_holds_is_told_behind_how_far_its_group_is(tmp_path: Path) -> None:
+async def test_what_a_client_holds_is_reported_behind_how_far_its_group_is(tmp_path: Path) -> None:
     """A judge knows the queues of groups from there; a window that came before would be lost, and
     is not told again until it changes.
     """

@@ -258,7 +258,7 @@ async def test_results_wait_for_an_admin_that_is_gone(tmp_path: Path) -> None:
             assert {(await back.result_of(log_id)).code for log_id in (1, 2)} == {200}
 
 
-async def test_an_executor_that_ends_tells_what_it_has_stopped(tmp_path: Path) -> None:
+async def test_an_executor_that_ends_reports_what_it_has_stopped(tmp_path: Path) -> None:
     async with receiving_admin() as admin:
         async with executor_here(tmp_path, admin.url) as executor:
             await executor.run(1, "waits-for-ever")
@@ -310,7 +310,7 @@ async def test_scripts_without_a_token_are_refused_at_the_start(tmp_path: Path) 
             pass
 
 
-async def test_what_is_wrong_at_the_start_is_told_before_anything_is_served(
+async def test_what_is_wrong_at_the_start_is_said_before_anything_is_served(
     tmp_path: Path,
 ) -> None:
     for wrong in (

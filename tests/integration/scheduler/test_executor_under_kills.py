@@ -56,7 +56,7 @@ async def executor_process(
         await process.wait()
 
 
-async def test_after_kill_9_what_had_finished_is_delivered_and_what_had_not_is_told_apart(
+async def test_after_kill_9_what_had_finished_is_delivered_and_what_had_not_is_named(
     tmp_path: Path,
 ) -> None:
     place = tmp_path / "marks"

@@ -138,7 +138,7 @@ def with_a_job(address: str) -> tuple[Database, int]:
 
 
 @kills(6, in_full=40)
-async def test_each_order_is_told_whoever_of_all_processes_is_killed(
+async def test_each_order_is_sent_whoever_of_all_processes_is_killed(
     kills: int, engine: OurEngine, tmp_path: Path
 ) -> None:
     chance = random.Random(kills)

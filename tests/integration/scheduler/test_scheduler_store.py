@@ -274,7 +274,7 @@ def test_a_report_counts_a_day_and_what_is_old_is_forgotten(database: Database) 
     assert states(database, job_id) == []
 
 
-def test_upkeep_counts_the_last_days_and_forgets_what_is_older_than_it_is_told(
+def test_upkeep_counts_the_last_days_and_forgets_what_is_older_than_configured(
     database: Database,
 ) -> None:
     job_id = started(database, a_group(database))

@@ -107,7 +107,7 @@ async def test_calls_of_a_centre_reach_the_executor_and_its_answers_come_back() 
     assert [RunRequest.decode(one.body) for one in asked[2:4]] == [RUN, RUN]
 
 
-async def test_an_executor_tells_its_admin_under_the_path_of_the_admin() -> None:
+async def test_an_executor_reports_under_the_path_of_the_admin() -> None:
     tokens = Tokens(None, {"reports": "own"})
     async with (
         answering("/ctx/api/registry", "/ctx/api/callback", tokens=tokens) as (at, asked),
@@ -188,7 +188,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
     assert not asked
 
 
-async def test_a_fault_of_ours_is_told_without_its_insides() -> None:
+async def test_a_fault_of_ours_is_returned_without_its_insides() -> None:
     async def broken(_: WireRequest) -> Answer:
         raise RuntimeError("the password is 1234")
 
@@ -211,7 +211,7 @@ async def test_a_log_that_is_refused_is_an_error() -> None:
             await ExecutorClient(caller, at, token="b").log(LogRequest(1, 1, 1))
 
 
-async def test_nobody_listening_is_told_from_nobody_answering() -> None:
+async def test_nobody_listening_is_distinguished_from_nobody_answering() -> None:
     listener = listening("127.0.0.1", 0, Tokens(None))
     at = Address.parse(f"http://127.0.0.1:{listener.getsockname()[1]}/")
     async with opened_caller(timeout_s=0.2) as caller:

@@ -87,7 +87,7 @@ def flip(root: Path, physical_offset: int) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean stop", "kill -9"])
-def test_a_missing_file_costs_its_messages_and_is_told_everywhere(
+def test_a_missing_file_costs_its_messages_and_is_reported_everywhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, clean: bool
 ) -> None:
     put = played(tmp_path, 120, clean=clean)
@@ -125,7 +125,7 @@ def test_a_flipped_bit_costs_one_message_though_queues_are_built_from_the_start(
     assert "is not as the last stop left it" in caplog.text
 
 
-def test_a_flipped_bit_that_no_start_looks_at_is_told_by_the_pull_that_meets_it(
+def test_a_flipped_bit_that_no_start_looks_at_is_reported_by_the_pull_that_meets_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put = played(tmp_path, 120, clean=True)
@@ -203,7 +203,7 @@ def test_what_was_removed_after_a_clean_stop_is_built_again(
     assert not caplog.records
 
 
-def test_what_recovery_cuts_is_told_with_figures_and_kept_aside(
+def test_what_recovery_cuts_is_reported_with_figures_and_kept_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     put = played(tmp_path, 10, clean=False, unsynced=20)
@@ -279,7 +279,7 @@ def checked(root: Path, *words: str) -> tuple[int, str]:
     return answer.exit_code, answer.output
 
 
-async def test_what_was_told_does_not_silence_what_readers_come_upon(tmp_path: Path) -> None:
+async def test_what_was_reported_does_not_silence_what_readers_come_upon(tmp_path: Path) -> None:
     put = await _played(tmp_path, 500, clean=True, unsynced=0)
     listener = Listener()
     store = await open_store(sync_config(tmp_path), listener)
@@ -315,7 +315,7 @@ def test_a_check_of_a_sound_store_says_so(tmp_path: Path, clean: bool) -> None:
     assert said.endswith("sound\n")
 
 
-def test_a_check_tells_every_hole_and_what_it_held(tmp_path: Path) -> None:
+def test_a_check_shows_every_hole_and_what_it_held(tmp_path: Path) -> None:
     put = played(tmp_path, 120, clean=True)
     (tmp_path / "commitlog" / f"{FILE_BYTES:020d}").unlink()
     flip(tmp_path, put[-1].physical_offset + 100)
@@ -328,7 +328,7 @@ def test_a_check_tells_every_hole_and_what_it_held(tmp_path: Path) -> None:
     assert said.endswith("damaged\n")
 
 
-def test_a_check_tells_entries_that_lead_nowhere_and_indexes_that_cannot_be(tmp_path: Path) -> None:
+def test_a_check_shows_entries_that_lead_nowhere_and_indexes_that_cannot_be(tmp_path: Path) -> None:
     played(tmp_path, 50, clean=True)
     queue = tmp_path / "consumequeue" / "TopicA" / "1" / f"{0:020d}"
     content = bytearray(queue.read_bytes())

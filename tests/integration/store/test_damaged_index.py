@@ -74,7 +74,7 @@ def is_whole(store: MessageStore) -> bool:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
 @pytest.mark.parametrize("seed", range(12))
-async def test_a_flipped_bit_is_told_and_every_key_is_found_again(
+async def test_a_flipped_bit_is_reported_and_every_key_is_found_again(
     tmp_path: Path, seed: int, clean: bool
 ) -> None:
     put = await play(tmp_path, clean=clean)

@@ -122,7 +122,7 @@ async def test_a_full_disk_refuses_at_the_roll_and_writing_resumes_by_itself(
     await store.close()
 
 
-async def test_small_messages_that_still_find_room_do_not_have_the_full_disk_told_again(
+async def test_small_messages_that_still_find_room_do_not_report_the_full_disk_again(
     tmp_path: Path,
 ) -> None:
     disk, listener, clock = FailingDisk(), Listener(), HandClock()
@@ -293,7 +293,7 @@ async def test_a_put_during_a_sync_waits_for_the_next_one(tmp_path: Path) -> Non
     await store.close()
 
 
-async def test_who_begins_to_wait_during_a_sync_nobody_waited_for_is_told_by_it(
+async def test_who_begins_to_wait_during_a_sync_nobody_waited_for_is_reported_by_it(
     tmp_path: Path,
 ) -> None:
     disk = FailingDisk()

@@ -65,7 +65,9 @@ async def test_what_waits_in_the_pool_is_seen_by_nobody_until_its_commit(tmp_pat
     ]
 
 
-async def test_commits_and_flushes_are_told_apart_with_three_offsets_each(tmp_path: Path) -> None:
+async def test_commits_and_flushes_are_distinguished_with_three_offsets_each(
+    tmp_path: Path,
+) -> None:
     listener = Listener()
     store = await open_store(pooled(tmp_path), listener)
     first = store.put(draft(b"a")).end_offset
@@ -80,7 +82,7 @@ async def test_commits_and_flushes_are_told_apart_with_three_offsets_each(tmp_pa
     assert reported == [("COMMIT", first, first, 0), ("FLUSH", second, first, first)]
 
 
-async def test_each_row_tells_the_most_a_crash_could_have_cost_since_the_row_before(
+async def test_each_row_has_the_most_a_crash_could_have_cost_since_the_row_before(
     tmp_path: Path,
 ) -> None:
     """Right after a commit nothing waits: the difference of the offsets alone would say 0."""
@@ -304,7 +306,7 @@ async def test_of_many_queues_those_with_little_to_lose_wait_and_the_checkpoint_
     await store.close()
 
 
-async def test_each_flush_tells_what_the_kernel_has_not_written_yet(tmp_path: Path) -> None:
+async def test_each_flush_reports_what_the_kernel_has_not_written_yet(tmp_path: Path) -> None:
     listener = Listener()
     store = await open_store(small_config(tmp_path), listener)
     store.put(draft(b"dirty"))

@@ -151,7 +151,7 @@ def test_a_queue_that_is_lost_with_the_checkpoint_is_built_again(
 
 
 @STOPS
-def test_a_log_that_is_gone_with_its_checkpoint_is_told_by_the_queues(
+def test_a_log_that_is_gone_with_its_checkpoint_is_known_from_the_queues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, clean: bool
 ) -> None:
     put = played(tmp_path, 120, clean=clean)

@@ -176,7 +176,7 @@ async def test_no_flipped_bit_of_any_entry_hides_a_message(tmp_path: Path, clean
 
 
 @pytest.mark.parametrize("byte", [PHYSICAL_OFFSET + 7, SIZE + 3, TAGS_CODE + 7])
-async def test_a_mended_entry_is_told_once_is_durable_and_costs_no_rebuilding(
+async def test_a_mended_entry_is_reported_once_is_durable_and_costs_no_rebuilding(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, byte: int
 ) -> None:
     """A pull that meets it first calls for the queue to be built again: no more, once it is."""
@@ -259,7 +259,7 @@ async def test_a_record_that_says_another_place_takes_none(tmp_path: Path) -> No
     assert b"8" in seen["TopicA/0 *"], "the message whose place it names"
 
 
-async def test_damage_of_the_log_that_nobody_pulls_is_told(tmp_path: Path) -> None:
+async def test_damage_of_the_log_that_nobody_pulls_is_reported(tmp_path: Path) -> None:
     await prepare(tmp_path, clean=True)
     _, units, _ = await looked(tmp_path)
     unit = units["TopicA", 0][2]  # type: ignore[index]
@@ -278,7 +278,7 @@ async def test_damage_of_the_log_that_nobody_pulls_is_told(tmp_path: Path) -> No
     await store.close()
 
 
-async def test_a_check_tells_a_wrong_tags_code(tmp_path: Path) -> None:
+async def test_a_check_shows_a_wrong_tags_code(tmp_path: Path) -> None:
     await prepare(tmp_path, clean=True)
     flip(tmp_path, "Many/0", 5, 8 * TAGS_CODE + 3)
     answer = await asyncio.to_thread(

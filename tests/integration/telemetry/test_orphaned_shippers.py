@@ -70,7 +70,7 @@ def test_killed_at_any_moment_an_engine_leaves_no_shipper_behind(
     assert texts(setting) == ["told before the kill"]
 
 
-def test_who_ships_the_rest_stops_at_what_was_there_though_the_next_engine_tells_more(
+def test_who_ships_the_rest_stops_at_what_was_there_though_the_next_engine_reports_more(
     setting: Setting,
 ) -> None:
     """An orphan that followed the spool would never end, and hold the lock for ever."""

@@ -124,7 +124,7 @@ def test_a_new_shipper_ships_nothing_again(setting: Setting) -> None:
     assert texts(setting) == ["one"]
 
 
-def test_the_mark_tells_of_each_table_what_the_table_knows(setting: Setting) -> None:
+def test_the_mark_has_of_each_table_what_the_table_knows(setting: Setting) -> None:
     shipper = setting.shipper()
     setting.report(event("one"), FlushDone("INDEX", "FLUSH", "SHUTDOWN", 1, 1, None, 9))
     shipper.ship()

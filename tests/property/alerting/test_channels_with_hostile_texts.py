@@ -197,7 +197,7 @@ def test_an_alertmanager_is_given_names_and_moments_that_it_takes(notice: Notice
 
 @settings(max_examples=40)
 @given(hostile)
-def test_a_webhook_tells_the_texts_themselves_inside_json(notice: Notice) -> None:
+def test_a_webhook_sends_the_texts_themselves_inside_json(notice: Notice) -> None:
     chosen = webhook.WebhookSettings(URL, None, "https://tidemark.example")
     request = webhook.webhook(notice, chosen)
     sent = json.loads(request.body)

@@ -107,7 +107,7 @@ def test_the_oldest_gives_way_to_a_newer_one_of_its_group(
 
 
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.integers(0, 12))
-def test_who_takes_over_tells_what_is_resolved(
+def test_who_takes_over_notifies_what_is_resolved(
     older: set[int], newer: set[int], alerts_max: int
 ) -> None:
     first = a_notice("old", alerts=(*map(resolved, sorted(older)), an_alert(77)))

@@ -101,7 +101,7 @@ def shape(judged: GroupStatus) -> dict[str, object]:
 
 
 @given(stories, st.integers(-1_000_000, 1_000_000_000))
-def test_a_story_told_at_another_time_has_the_same_verdicts(story: Story, shift_s: int) -> None:
+def test_a_story_at_another_time_has_the_same_verdicts(story: Story, shift_s: int) -> None:
     assert shape(story.statuses(now_s=NOW_S + shift_s)) == shape(story.statuses())
 
 

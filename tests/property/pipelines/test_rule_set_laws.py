@@ -101,7 +101,7 @@ def test_verdicts_at_shared_ticks_do_not_depend_on_the_ticks_between(
 
 
 @given(rule_sets, histories())
-def test_an_end_told_again_changes_nothing(rules: RuleSet, history: list[Observation]) -> None:
+def test_an_end_reported_again_changes_nothing(rules: RuleSet, history: list[Observation]) -> None:
     again = []
     last: Observation | None = None
     for one in history:

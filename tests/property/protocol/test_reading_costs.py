@@ -145,7 +145,7 @@ def test_keys_that_strict_json_lacks_are_counted() -> None:
         loads(f"[{table},{{1:1}}]")
 
 
-def test_a_member_tells_of_so_many_queues_at_most() -> None:
+def test_a_member_reports_so_many_queues_at_most() -> None:
     def answer(count: int) -> bytes:
         queues = (
             f'{{"brokerName":"b","queueId":{number},"topic":"t"}}:{{"commitOffset":{number}}}'

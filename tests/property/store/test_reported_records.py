@@ -26,7 +26,7 @@ steps = st.lists(
 
 
 @given(steps, st.integers(1, 4))
-def test_whatever_puts_told_every_record_is_dispatched_once_and_as_it_was_put(
+def test_whatever_puts_reported_every_record_is_dispatched_once_and_as_it_was_put(
     steps: list[tuple[int, bool, bool]], reported_max: int
 ) -> None:
     with tempfile.TemporaryDirectory() as root:

@@ -78,7 +78,7 @@ def test_one_that_is_over_says_when_and_after_how_long() -> None:
     assert "  owner       nobody" in lines
 
 
-def test_machines_are_told_what_people_said_and_nothing_internal() -> None:
+def test_machines_get_what_people_said_and_nothing_internal() -> None:
     answer = json.loads(json.dumps(ShownAlert(ALERT, ACK, (SILENCE,)).as_json()))
     assert answer["ack"] == {
         "fingerprint": ALERT.fingerprint,

@@ -94,7 +94,7 @@ def test_what_is_not_known_is_neither_true_nor_false(
         ("true or " * 300 + "true", "characters; at most"),
     ],
 )
-def test_a_text_that_cannot_be_read_is_told_with_what_would_be_right(
+def test_a_text_that_cannot_be_read_is_refused_with_what_would_be_right(
     text: str, reason: str
 ) -> None:
     with pytest.raises(ConditionFault) as fault:

@@ -59,7 +59,7 @@ def late_after(standing_s: int, *, each_s: int = 5, known: Known | None = None) 
     return known
 
 
-def test_gold_that_stands_still_is_told_as_late_though_data_time_does_not_pass() -> None:
+def test_gold_that_stands_still_is_reported_as_late_though_data_time_does_not_pass() -> None:
     assert standing(late_after(170)) == {"PipelineLate": "PENDING"}
     assert standing(late_after(190)) == {"PipelineLate": "FIRING"}
 
@@ -102,7 +102,7 @@ def test_slow_cycles_make_no_wait_longer() -> None:
     assert fired_s == 300
 
 
-def test_gold_that_is_made_anew_ends_nothing_and_tells_nothing_of_its_past_again() -> None:
+def test_gold_that_is_made_anew_ends_nothing_and_notifies_nothing_of_its_past_again() -> None:
     known = judge(Known(), [BEHIND], looked(0), now_us=NOON_US).known
     for number, ago_s in enumerate(range(-86_400, -300, 3_600)):
         seen = looked(ago_s, lag_s=None)
@@ -130,7 +130,7 @@ def test_alerts_of_a_rule_that_was_taken_away_end_at_the_next_look() -> None:
     assert standing(later.known) == {"Behind": "RESOLVED", "Late": "FIRING"}
 
 
-def test_the_same_step_decided_again_tells_the_same_notices() -> None:
+def test_the_same_step_decided_again_makes_the_same_notices() -> None:
     decided = judge(Known(), RULES, looked(0), now_us=NOON_US)
     once, again = (notify(decided, RULES, ROUTING, silences=(), now_us=NOON_US) for _ in range(2))
     assert once == again

@@ -115,7 +115,7 @@ def test_two_slots_of_an_hour_are_sixteen_times_what_one_percent_allows() -> Non
     assert "10 min of the last hour" in row["evidence"]
 
 
-def test_a_queue_that_is_told_no_more_holds_on_and_what_waits_grows_older() -> None:
+def test_a_queue_that_is_reported_no_more_holds_on_and_what_waits_grows_older() -> None:
     stuck = slots((2, 30_000, 7))
     moves = slots((2, *QUICK), (1, *QUICK), (0, *QUICK), queue_id=1)
     row = burnt(pl.concat([stuck, moves]))

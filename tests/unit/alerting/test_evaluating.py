@@ -45,7 +45,7 @@ def test_rows_with_equal_labels_are_one_signal_since_the_oldest_with_the_worst_f
     assert one.figures["matched"] == 2
 
 
-def test_a_rule_that_matches_too_much_tells_the_worst_and_how_many_there_were() -> None:
+def test_a_rule_that_matches_too_much_reports_the_worst_and_how_many_there_were() -> None:
     frame = rows("group_state", *(behind(100 + n, group=f"g{n}") for n in range(50)))
     found = signals(rule(signals_max=3), Looked(NOON_US, {"group_state": frame}))
     assert [one.labels["group"] for one in found.holds] == ["g49", "g48", "g47"]
@@ -100,7 +100,7 @@ def test_a_query_that_gold_gives_no_figures_resolves_nothing() -> None:
     assert story.look(rows("group_state", behind(0))).state == "RESOLVED"
 
 
-def test_what_a_silent_emitter_told_last_is_not_believed_and_resolves_nothing() -> None:
+def test_what_a_silent_emitter_reported_last_is_not_believed_and_resolves_nothing() -> None:
     story = Story(rule())
     silent = {"c/b/0": "nothing comes from c/b/0 any more"}
     assert story.look(rows("group_state", behind(90)), silent=silent).state == ""
@@ -118,7 +118,7 @@ def failure(group: str | None, emitter: str | None) -> Trust:
     )  # fmt: skip
 
 
-def test_a_verdict_that_is_withheld_is_told_as_such_and_of_its_group_alone() -> None:
+def test_a_verdict_that_is_withheld_is_notified_as_such_and_of_its_group_alone() -> None:
     frame = rows("group_state", behind(90, group="a"), behind(90, group="b"))
     found = signals(rule(), Looked(NOON_US, {"group_state": frame}, trust=failure("a", "c/b/0")))
     assert [one.labels["group"] for one in found.holds] == ["b"]
@@ -152,7 +152,7 @@ def test_a_table_that_cannot_be_read_is_no_data_with_the_reason() -> None:
                       ["Behind"], NoData)  # fmt: skip
 
 
-def test_one_rule_that_fails_is_told_and_the_others_are_judged() -> None:
+def test_one_rule_that_fails_is_reported_and_the_others_are_judged() -> None:
     frame = rows("group_state", behind(90)).drop("members")
     rules = [rule(), rule(name="Lonely", when="members = 0")]
     outcomes = evaluate(rules, Looked(NOON_US, {"group_state": frame}), {})

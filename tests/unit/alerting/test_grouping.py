@@ -60,7 +60,7 @@ def named_in(notice: Notice) -> list[tuple[str, str]]:
     return [(one.labels.get("queue_id", ""), one.state.value) for one in notice.alerts]
 
 
-def test_a_group_waits_for_what_comes_with_its_first_alert_and_tells_it_once() -> None:
+def test_a_group_waits_for_what_comes_with_its_first_alert_and_sends_it_once() -> None:
     receiver = Desk()
     assert receiver.after(0, alert(queue_id="0")) == []
     assert receiver.after(20, alert(queue_id="0"), alert(queue_id="1")) == []
@@ -72,7 +72,7 @@ def test_a_group_waits_for_what_comes_with_its_first_alert_and_tells_it_once() -
         assert receiver.after(60, alert(queue_id="0"), alert(queue_id="1")) == []
 
 
-def test_what_is_new_or_over_is_told_after_the_interval_and_all_again_after_the_repeat() -> None:
+def test_what_is_new_or_over_is_sent_after_the_interval_and_all_again_after_the_repeat() -> None:
     first, second = alert(queue_id="0"), alert(queue_id="1")
     receiver = Desk()
     receiver.after(0, first)
@@ -90,7 +90,7 @@ def test_what_is_new_or_over_is_told_after_the_interval_and_all_again_after_the_
     assert receiver.groups == {}
 
 
-def test_what_is_over_before_anybody_was_told_is_told_to_nobody() -> None:
+def test_what_is_over_before_anybody_was_notified_is_notified_to_nobody() -> None:
     receiver = Desk()
     receiver.after(0, alert())
     assert receiver.after(30, resolved(alert())) == []
@@ -105,7 +105,7 @@ def test_a_receiver_that_wants_no_end_is_spared_it() -> None:
     assert receiver.groups == {}
 
 
-def test_an_alert_that_waits_to_fire_again_is_over_for_whom_it_was_told() -> None:
+def test_an_alert_that_waits_to_fire_again_is_over_for_whom_it_was_sent_to() -> None:
     receiver = Desk(Routing(Route("chat", group_wait_us=0)))
     receiver.after(0, alert())
     again = replace(resolved(alert()), state=State.PENDING)
@@ -113,7 +113,7 @@ def test_an_alert_that_waits_to_fire_again_is_over_for_whom_it_was_told() -> Non
     assert named_in(notice) == [("", "RESOLVED")]
 
 
-def test_flapping_is_told_once() -> None:
+def test_flapping_is_notified_once() -> None:
     receiver = Desk(Routing(Route("chat", group_wait_us=0)))
     receiver.after(0, alert())
     [notice] = receiver.after(300, alert(flaps=True))
@@ -145,7 +145,7 @@ def test_silenced_alerts_are_left_out_until_the_silence_ends() -> None:
     assert len(receiver.after(3600, alert(), silences=quiet)) == 1
 
 
-def test_an_end_is_told_to_whom_the_begin_was_although_it_is_silenced() -> None:
+def test_an_end_is_sent_to_whom_the_begin_was_although_it_is_silenced() -> None:
     receiver = Desk(Routing(Route("pager", group_wait_us=0)))
     receiver.after(0, alert())
     quiet = (silence("group=orders"),)
@@ -215,7 +215,7 @@ def test_that_a_rule_cannot_be_judged_mutes_nothing() -> None:
     assert sorted(notified) == ["ClusterDown", "Stalled"]
 
 
-def test_what_goes_on_under_a_silence_is_told_again_when_the_rest_was_told_as_over() -> None:
+def test_what_goes_on_under_a_silence_is_sent_again_when_the_rest_was_sent_as_over() -> None:
     receiver = Desk(Routing(Route("pager", group_wait_us=0)))
     first, second = alert(queue_id="0"), alert(queue_id="1")
     receiver.after(0, first, second)
@@ -226,7 +226,7 @@ def test_what_goes_on_under_a_silence_is_told_again_when_the_rest_was_told_as_ov
     assert named_in(notice) == [("0", "FIRING")]
 
 
-def test_a_silence_that_ends_tells_nothing_again_of_which_nothing_was_told_since() -> None:
+def test_a_silence_that_ends_sends_nothing_again_that_has_no_news() -> None:
     receiver = Desk(Routing(Route("pager", group_wait_us=0)))
     receiver.after(0, alert())
     assert receiver.after(300, alert(), silences=(silence("group=orders"),)) == []
@@ -240,7 +240,7 @@ def test_a_silence_that_ends_tells_nothing_again_of_which_nothing_was_told_since
         (Routing(Route("pager", group_by=("cluster",), group_wait_us=0)), "pager"),
     ],
 )
-def test_what_was_told_by_a_route_that_is_no_more_is_over_there_and_told_anew(
+def test_what_was_sent_by_a_route_that_is_no_more_is_over_there_and_sent_anew(
     routes: Routing, next_receiver: str
 ) -> None:
     receiver = Desk(Routing(Route("pager", group_wait_us=0)))
@@ -264,7 +264,7 @@ def test_an_alert_whose_severity_takes_another_route_is_over_at_the_first() -> N
     ]
 
 
-def test_a_receiver_that_is_no_more_is_told_nothing() -> None:
+def test_a_receiver_that_is_no_more_is_sent_nothing() -> None:
     receiver = Desk(Routing(Route("pager", group_wait_us=0)))
     receiver.after(0, alert())
     receiver.routing = Routing(Route("mail"))
@@ -319,7 +319,7 @@ def test_a_thousand_groups_at_once_are_few_notices_of_which_the_last_counts_the_
     assert receiver.after(300, *alerts) == []
 
 
-def test_what_was_told_with_the_rest_is_over_there_whatever_room_there_is_by_then() -> None:
+def test_what_was_sent_with_the_rest_is_over_there_whatever_room_there_is_by_then() -> None:
     alerts = [alert(group=f"g{number:03}") for number in range(GROUPS_MAX + 2)]
     receiver = Desk(Routing(Route("mail", group_wait_us=0)))
     sent = {one.alerts[0].fingerprint: one.group_key for one in receiver.after(0, *alerts)}

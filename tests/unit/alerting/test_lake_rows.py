@@ -24,7 +24,7 @@ def a_moment(*ends: tuple[str, float]) -> Moment:
     return Moment("r", 7, reached, planned_at=NOON)
 
 
-def test_emitters_are_told_as_silent_or_ahead_with_the_reason() -> None:
+def test_emitters_are_reported_as_silent_or_ahead_with_the_reason() -> None:
     found = rows_of_lake(a_moment(("c/a/0", 1), ("c/b/0", 120), ("c/d/0", -60)), NOON_US)
     said = {row["broker"]: row for row in found["emitters"].iter_rows(named=True)}
     assert [(name, row["is_silent"], row["is_ahead"]) for name, row in said.items()] == [
@@ -36,7 +36,7 @@ def test_emitters_are_told_as_silent_or_ahead_with_the_reason() -> None:
     assert said["a"]["reason"] is None
 
 
-def test_gold_tells_how_old_it_is_and_a_lake_without_any_says_that_nobody_knows() -> None:
+def test_gold_says_how_old_it_is_and_a_lake_without_any_says_that_nobody_knows() -> None:
     found = rows_of_lake(a_moment(("c/a/0", 1)), NOON_US + 9_000_000)["pipeline"]
     assert found.row(0, named=True)["age_ms"] == 10_000
     assert rows_of_lake(None, NOON_US)["pipeline"].row(0, named=True)["age_ms"] is None
@@ -72,7 +72,7 @@ def test_where_nothing_comes_from_anybody_who_is_silent_is_named_and_the_right_p
     assert "brokers and observers" in texts["first_step"]
 
 
-def test_a_pipeline_that_is_gone_is_told_as_such_though_nothing_came_before() -> None:
+def test_a_pipeline_that_is_gone_is_reported_as_such_though_nothing_came_before() -> None:
     moment = replace(a_moment(("c/a/0", 0)), waited=timedelta(seconds=90))
     found = rows_of_lake(moment, NOON_US + 200 * 1_000_000)["pipeline"]
     assert found["waits"].to_list() == [False]

@@ -28,7 +28,7 @@ def test_it_is_pending_until_the_condition_has_held_for_long_enough() -> None:
     assert alert.annotations["summary"] == "orders"
 
 
-def test_a_short_trouble_is_dropped_and_nobody_is_told() -> None:
+def test_a_short_trouble_is_dropped_and_nobody_is_notified() -> None:
     story = Story(rule(**{"for": "30s"})).look(BAD).look(BAD)
     assert story.look(GOOD).kinds == ["DROPPED"]
     assert story.alerts == ()
@@ -167,7 +167,7 @@ def test_a_clock_that_leaps_neither_fires_nor_resolves() -> None:
     assert story.look(GOOD, after_s=-3600, process_s=5).state == "FIRING"
 
 
-def test_four_changes_in_half_an_hour_are_flapping_told_once_and_held() -> None:
+def test_four_changes_in_half_an_hour_are_flapping_notified_once_and_held() -> None:
     story = Story(rule())
     kinds: list[str] = []
     for _ in range(10):
@@ -229,7 +229,7 @@ def test_changes_that_lie_far_apart_are_no_flapping() -> None:
     assert kinds.count("FIRED") == kinds.count("RESOLVED") == 4
 
 
-def test_that_a_rule_cannot_be_judged_for_a_moment_is_told_to_nobody() -> None:
+def test_that_a_rule_cannot_be_judged_for_a_moment_is_notified_to_nobody() -> None:
     story = Story(rule())
     for _ in range(20):
         assert story.look(None).state == "PENDING"

@@ -58,7 +58,7 @@ def test_a_notice_has_what_was_said_beside_the_texts_of_its_rule() -> None:
     assert (texts["summary"], texts[OBSERVED]) == ("orders", SAID)
 
 
-def test_an_alert_about_a_broker_that_tells_of_itself_says_nothing_of_it() -> None:
+def test_an_alert_about_a_broker_that_reports_itself_says_nothing_of_it() -> None:
     known = judged(Known(), "c/own/0", 90)
     assert OBSERVED not in known.alerts[0].annotations
     assert OBSERVED not in judged(known, "c/own/0", 95, 5).alerts[0].annotations

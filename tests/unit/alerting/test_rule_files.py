@@ -78,7 +78,7 @@ def test_a_test_that_fails_says_what_there_is_instead(written: Path) -> None:
     assert "at 2m10s: nobody expects {alertname='Behind', cluster='c'" in said
 
 
-def test_faults_of_rules_are_told_one_a_line_with_exit_code_1(written: Path) -> None:
+def test_faults_of_rules_are_printed_one_a_line_with_exit_code_1(written: Path) -> None:
     file = written / "rules.toml"
     file.write_text(RULES.replace("time_lag_ms > 1m", "time_lag > 1m").replace("30s", "30 s"))
     code, said = output_of("check", str(file))
@@ -134,7 +134,7 @@ ROWS = {"table": "group_state", "at": "0s"}
         ({"rows": [{**ROWS, "every": "0s"}]}, "makes more than 10000 rows"),
     ],
 )
-def test_a_fault_of_a_test_file_is_told_with_its_place(keys: dict[str, Any], said: str) -> None:
+def test_a_fault_of_a_test_file_is_shown_with_its_place(keys: dict[str, Any], said: str) -> None:
     faults = [str(fault) for fault in checked(**keys).faults]
     assert any(said in fault for fault in faults), faults
     assert faults[0].startswith("cases.toml: rule test a group that falls behind: ")
@@ -158,7 +158,7 @@ def test_each_rule_that_is_shipped_is_expected_by_a_test() -> None:
     assert all(rule.annotations.get("first_step") for rule in rules)
 
 
-def test_each_known_incident_has_a_rule_that_tells_it() -> None:
+def test_each_known_incident_has_a_rule_that_finds_it() -> None:
     page = (ROOT / "docs" / "alerting.md").read_text(encoding="utf-8")
     incidents = (ROOT / "docs" / "incidents.md").read_text(encoding="utf-8")
     table = incidents.split("| incident | finding | played |\n|---|---|---|\n")[1].split("\n\n")[0]
@@ -192,7 +192,7 @@ def test_a_file_of_tests_that_names_no_rules_could_not_fail_and_is_refused(
     assert "must be a list of files of rules" in output
 
 
-def test_rows_of_a_table_that_no_rule_reads_could_not_fail_and_are_told(written: Path) -> None:
+def test_rows_of_a_table_that_no_rule_reads_could_not_fail_and_are_named(written: Path) -> None:
     cases = (written / "cases.toml").read_text().partition('at = "2m"')[0]
     rows = cases.replace('"group_state"', '"rebalances"').partition("values")[0]
     expects = 'values = { group = "orders" }\n[[test.expect]]\nat = "1m"\n'

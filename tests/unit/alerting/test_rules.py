@@ -99,11 +99,11 @@ def test_a_query_reads_the_tables_that_its_rule_names(sql: str, text: str) -> No
     "document", [None, [], {}, {"rules": []}, {"rule": []}, {"rule": [GOOD], "route": 1},
                  {"rule": [GOOD] * (RULES_MAX + 1)}, {"rule": ["x"]}],
 )  # fmt: skip
-def test_a_file_of_something_else_is_told_as_such(document: object) -> None:
+def test_a_file_of_something_else_is_refused_as_such(document: object) -> None:
     assert check({"rules.toml": document}).faults
 
 
-def test_all_faults_of_all_files_are_told_at_once_and_two_rules_need_two_names() -> None:
+def test_all_faults_of_all_files_are_shown_at_once_and_two_rules_need_two_names() -> None:
     checked = check(
         {
             "a.toml": {"rule": [GOOD, {**GOOD, "for": "x", "severity": "y"}]},

@@ -52,7 +52,7 @@ def test_alerts_that_would_end_between_two_notices_are_refused(
         read(valid_for_s, pause)
 
 
-def test_alertmanager_is_told_of_all_alerts_of_a_group_and_people_of_some() -> None:
+def test_alertmanager_gets_all_alerts_of_a_group_and_people_some() -> None:
     routing = read(9 * 3600, receiver="mail")
     assert routing.otherwise.alerts_max == 10_000
     assert [route.alerts_max for route in routing.routes] == [50]

@@ -92,7 +92,7 @@ def test_a_silence_holds_from_its_begin_until_before_its_end() -> None:
         assert one.is_active(at(f"2026-03-01T{clock}")) is holds
 
 
-def test_the_first_silence_that_holds_is_the_one_that_is_told() -> None:
+def test_the_first_silence_that_holds_is_the_one_that_is_shown() -> None:
     standing = active(
         [
             silence("2026-03-01T12:00", "2026-03-01T13:00", name="b"),

@@ -42,7 +42,7 @@ def test_figures_come_back_as_they_were_sent_between_processes() -> None:
     assert from_json(as_json(figures)) == figures
 
 
-def test_the_table_for_the_page_of_figures_tells_what_is_missed_and_why_nothing_is_known() -> None:
+def test_the_table_for_the_page_of_figures_says_what_is_missed_and_why_nothing_is_known() -> None:
     figures = [
         ("bench --only a", Figure("job", 31.06, "s", at_most(30, "s"), wall_s=31.06, cpu_s=40.0)),
         ("bench --only b", Figure("page", None, "s", at_most(7, "s"), note="no a|b")),
@@ -66,7 +66,7 @@ def test_a_part_that_is_not_there_costs_itself_alone(tmp_path: Path) -> None:
     assert "ended with code 1" in figure.note
 
 
-def test_when_the_time_of_all_is_over_the_rest_is_told_as_not_measured(tmp_path: Path) -> None:
+def test_when_the_time_of_all_is_over_the_rest_is_shown_as_not_measured(tmp_path: Path) -> None:
     late = Part("late", "no_such_module", 20, "what it would have told")
     ((_, (figure,)),) = run_parts([late], tmp_path, scale=1, together_s=1)
     assert figure.note == "the 1 s of all parts were over"

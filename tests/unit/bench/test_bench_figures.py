@@ -86,7 +86,7 @@ def test_a_message_costs_the_broker_whose_turn_it_is() -> None:
     assert first.get("broker_cpu_us", 0) < 300
 
 
-def test_sends_that_failed_and_messages_that_never_came_are_told() -> None:
+def test_sends_that_failed_and_messages_that_never_came_are_named() -> None:
     found = shortcomings(
         [
             {"bench": "send_sync", "side": 1, "msgs": 10, "errors": 3},

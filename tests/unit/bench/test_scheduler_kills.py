@@ -47,7 +47,9 @@ def test_a_sound_history_is_counted() -> None:
         ([RUN, replace(RUN, log_id=2)], {1: 1}, "a time has two runs"),
     ],
 )
-def test_a_history_with_a_fault_is_told(runs: list[Run], begun: dict[int, int], said: str) -> None:
+def test_a_history_with_a_fault_is_reported(
+    runs: list[Run], begun: dict[int, int], said: str
+) -> None:
     with pytest.raises(AssertionError, match=said):
         judge(runs, Counter(begun))
 

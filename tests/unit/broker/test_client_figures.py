@@ -8,7 +8,7 @@ from engine.protocol.bodies import ConsumerRunningInfo, ConsumeStatus
 FAST = ConsumeStatus(pull_tps=9.0)
 
 
-def test_figures_beyond_the_limit_are_counted_and_told_when_there_is_room() -> None:
+def test_figures_beyond_the_limit_are_counted_and_reported_when_there_is_room() -> None:
     figures = ClientStats(count_max=2)
     figures.take("g", "a", {"T": FAST})
     figures.take("g", "b", {"T": FAST, "U": FAST})

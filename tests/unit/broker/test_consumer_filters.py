@@ -76,7 +76,7 @@ def test_an_expression_of_an_unknown_type_is_refused_by_name() -> None:
     assert "'XPATH' is not known" in fault
 
 
-def test_what_is_ignored_behind_a_selector_is_told() -> None:
+def test_what_is_ignored_behind_a_selector_is_logged() -> None:
     (fault,) = ConsumerFilters().register("g", [wants("n > 5 n < 9")], now_ms=NOW_MS)
     assert "understood up to 'n < 9'" in fault
 

@@ -78,7 +78,7 @@ def test_an_unknown_queue_has_no_offset_rather_than_zero() -> None:
     assert offsets.persisted(GROUP, TOPIC, 7) is None
 
 
-def test_a_pending_reset_is_told_refuses_commits_and_is_taken_once() -> None:
+def test_a_pending_reset_is_returned_refuses_commits_and_is_taken_once() -> None:
     offsets = ConsumerOffsets()
     offsets.commit(GROUP, TOPIC, 0, 50, now_ms=1)
     assert offsets.reset(GROUP, TOPIC, 0, 5) == 50

@@ -56,7 +56,7 @@ def test_a_message_is_spent_after_its_retries_or_at_once_when_asked(
     assert is_spent(asked, failed_before, times_max) is spent
 
 
-def test_a_java_clients_window_leaves_unknown_what_it_does_not_tell() -> None:
+def test_a_java_clients_window_leaves_unknown_what_it_does_not_report() -> None:
     info = ProcessQueueInfo(
         commit_offset=7,
         cached_msg_min_offset=9,

@@ -8,7 +8,7 @@ A, B = ("g", "a"), ("g", "b")
 QUEUE, OTHER = ("t", 0), ("t", 1)
 
 
-def test_who_does_not_hold_a_queue_a_second_after_it_was_told_has_given_it_back() -> None:
+def test_who_does_not_hold_a_queue_a_second_after_its_answer_has_given_it_back() -> None:
     doubts = DoubtfulReaders()
     doubts.arises(A, QUEUE, 1000)
     doubts.arises(A, OTHER, 1000)

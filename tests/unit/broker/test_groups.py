@@ -39,7 +39,7 @@ def test_a_first_heartbeat_joins_and_the_next_does_not() -> None:
     assert (second.joined, second.topics_changed, second.generation) == (False, False, 1)
 
 
-def test_members_that_tell_another_subscription_are_counted_until_they_agree_or_leave() -> None:
+def test_members_that_report_another_subscription_are_counted_until_they_agree_or_leave() -> None:
     groups = ConsumerGroups()
     one, two = channel("c1"), channel("c2")
     groups.register(consumer("A"), one, now_ms=0)
@@ -86,7 +86,7 @@ def beats(*ends: End) -> list[str | None]:
     ]
 
 
-def test_heartbeats_by_two_open_connections_in_turn_are_two_processes_and_told_once() -> None:
+def test_heartbeats_by_two_open_connections_in_turn_are_two_processes_and_reported_once() -> None:
     here, there = End(), End()
     there.address = "10.0.0.2:2"
     assert beats(here, there, here, there, here) == [None, None, "10.0.0.2:2", None, None]
@@ -98,7 +98,7 @@ def test_a_client_that_connects_anew_shares_its_id_with_nobody() -> None:
     assert beats(old, old, new, new, newest, newest) == [None] * 6
 
 
-def test_two_processes_that_became_one_and_two_again_are_told_again() -> None:
+def test_two_processes_that_became_one_and_two_again_are_reported_again() -> None:
     one, two = End(), End()
     groups = ConsumerGroups()
 

@@ -93,7 +93,7 @@ def test_a_heartbeat_says_so_much_and_no_more(
         check_heartbeat(too_large)
 
 
-def test_a_connection_keeps_no_more_groups_however_many_heartbeats_tell_them() -> None:
+def test_a_connection_keeps_no_more_groups_however_many_heartbeats_name_them() -> None:
     client = channel()
     for number in range(0, CLIENT_GROUPS_MAX, 2):
         keep(client, beat([consumer(f"g{number}")], [f"p{number}"]), is_full=True)
@@ -144,7 +144,7 @@ def test_all_groups_together_keep_so_much() -> None:
     enter(groups, consumer("g2", sent), ends[2], now_ms=1)
 
 
-def test_what_each_member_of_one_group_told_counts_as_well() -> None:
+def test_what_each_member_of_one_group_reported_counts_as_well() -> None:
     sent = topics(100)
     groups = ConsumerGroups(subscription_bytes_max=180_000)
     taken = 20

@@ -118,7 +118,7 @@ def test_an_answer_whose_messages_were_all_filtered_out_delivers_nothing_again()
     assert again is None
 
 
-def test_a_mark_of_an_earlier_life_tells_a_redelivery_after_a_crash_with_that_lifes_epoch() -> None:
+def test_a_mark_of_an_earlier_life_shows_a_redelivery_after_a_crash_with_that_lifes_epoch() -> None:
     readers = Readers(broker_epoch=2)
     readers.restore(KEY, pulled_offset=80, max_offset=200, client_id="c1", broker_epoch=1)
     again = pulled(readers, "c1", 60, 90)

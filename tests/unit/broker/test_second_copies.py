@@ -17,7 +17,7 @@ def handed(copies: DuplicateCopies, span: range, *absent: int, group: str = "gro
     return [one.queue_offset for one in brought]
 
 
-def test_a_copy_is_told_once_to_each_group_that_is_handed_it() -> None:
+def test_a_copy_is_reported_once_for_each_group_that_is_handed_it() -> None:
     copies = DuplicateCopies()
     copies.add(copy(5))
     assert handed(copies, range(5)) == []

@@ -83,7 +83,7 @@ def test_the_highest_layer_decides_and_what_it_fixes_is_remembered(tmp_path: Pat
     assert found.origin.pinned["deleteWhen"] == "environment variable TIDEMARK_BROKER_DELETE_WHEN"
 
 
-def test_what_means_nothing_here_is_told_once_each_with_the_nearest_key(tmp_path: Path) -> None:
+def test_what_means_nothing_here_is_logged_once_each_with_the_nearest_key(tmp_path: Path) -> None:
     found = start(
         tmp_path / "broker.conf",
         "flushDiskTyp=SYNC_FLUSH\nflushDiskTyp=SYNC_FLUSH\nzzz=1\naccessMessageInMemoryMaxRatio=40",
@@ -107,7 +107,7 @@ def test_a_sync_master_waits_for_a_slave_unless_its_settings_say_otherwise(
     assert with_rocketmq_settings(base, rocketmq_values(made)) == made
 
 
-def test_every_value_told_reads_back_as_the_same_configuration(tmp_path: Path) -> None:
+def test_every_value_shown_reads_back_as_the_same_configuration(tmp_path: Path) -> None:
     config = start(
         tmp_path / "broker.conf",
         "messageDelayLevel=1s 90s 2h\nfileReservedTime=36\ndeleteWhen=03;04\n"
@@ -117,7 +117,7 @@ def test_every_value_told_reads_back_as_the_same_configuration(tmp_path: Path) -
     assert rocketmq_values(config)["messageDelayLevel"] == "1s 90s 2h"
 
 
-def test_secrets_are_not_told() -> None:
+def test_secrets_are_not_shown() -> None:
     shown = redacted(
         {"tls.server.keyPassword": "x", "aclSecretKey": "y", "brokerName": "b", "e": ""}
     )

@@ -65,7 +65,7 @@ def served(start: Start) -> tuple[int, int]:
 ALL, DEFAULTS = (240, 12345), (72, 4194304)
 
 
-async def test_what_was_kept_is_served_and_a_sound_file_tells_nothing(tmp_path: Path) -> None:
+async def test_what_was_kept_is_served_and_a_sound_file_reports_nothing(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     assert await kept.start() == (DEFAULTS, ""), "nothing was ever changed"
     assert not kept.path.exists()
@@ -78,7 +78,9 @@ async def test_what_was_kept_is_served_and_a_sound_file_tells_nothing(tmp_path: 
     assert before.startswith(b"fileReservedTime=240\nmaxMessageSize=12345\n\n# sealed: ")
 
 
-async def test_a_file_that_is_missing_is_made_again_from_its_copy_and_told(tmp_path: Path) -> None:
+async def test_a_file_that_is_missing_is_made_again_from_its_copy_and_reported(
+    tmp_path: Path,
+) -> None:
     kept = Kept(tmp_path)
     await kept.change(**PROMISED)
     kept.path.unlink()
@@ -87,7 +89,9 @@ async def test_a_file_that_is_missing_is_made_again_from_its_copy_and_told(tmp_p
     assert await kept.start() == (ALL, "")
 
 
-async def test_wherever_the_file_is_cut_off_everything_is_served_and_told(tmp_path: Path) -> None:
+async def test_wherever_the_file_is_cut_off_everything_is_served_and_reported(
+    tmp_path: Path,
+) -> None:
     kept = Kept(tmp_path)
     await kept.change(**PROMISED)
     whole = kept.path.read_bytes()
@@ -159,7 +163,9 @@ async def test_a_file_of_an_earlier_version_opens_without_a_word_and_is_sealed(
     assert await kept.start() == (ALL, "DAMAGED_FILE"), "from the first start on it is guarded"
 
 
-async def test_a_file_edited_by_hand_is_taken_told_once_and_kept_as_it_is(tmp_path: Path) -> None:
+async def test_a_file_edited_by_hand_is_taken_reported_once_and_kept_as_it_is(
+    tmp_path: Path,
+) -> None:
     kept = Kept(tmp_path)
     await kept.change(**PROMISED)
     text = kept.path.read_text()

@@ -46,7 +46,7 @@ async def test_the_last_version_is_read_and_the_one_before_is_kept(tmp_path: Pat
     assert shelf.listener.facts == []
 
 
-async def test_a_missing_file_falls_back_to_the_version_before_and_that_is_told(
+async def test_a_missing_file_falls_back_to_the_version_before_and_that_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shelf = Shelf(tmp_path)
@@ -80,7 +80,7 @@ async def test_a_write_cut_between_its_two_renames_is_finished(
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 20, b'{"offsetTable":{', b"[1,2]", b"\xff\xfe"])
-async def test_a_damaged_file_falls_back_and_is_told_and_kept(
+async def test_a_damaged_file_falls_back_and_is_reported_and_kept(
     tmp_path: Path, damage: bytes
 ) -> None:
     shelf = Shelf(tmp_path)
@@ -142,7 +142,7 @@ async def test_a_cancelled_write_does_not_cross_the_next_one(tmp_path: Path) -> 
     assert shelf.listener.facts == []
 
 
-async def test_a_file_that_was_changed_is_taken_and_that_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_was_changed_is_taken_and_that_is_reported(tmp_path: Path) -> None:
     """By hand, or one bit of it: both leave a good document that says something else."""
     shelf = Shelf(tmp_path)
     await shelf.file.write(FIRST)
@@ -152,7 +152,7 @@ async def test_a_file_that_was_changed_is_taken_and_that_is_told(tmp_path: Path)
     assert f"{shelf.path} is not as it was written" in str(reported.detail)
 
 
-async def test_a_file_of_another_broker_has_no_checksum_and_is_not_told(tmp_path: Path) -> None:
+async def test_a_file_of_another_broker_has_no_checksum_and_is_not_reported(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path)
     shelf.path.parent.mkdir()
     shelf.path.write_bytes(dumps(FIRST))

@@ -63,7 +63,7 @@ class Beginning:
 
 
 @run_by(in_virtual_time)
-async def test_a_queue_begins_where_its_last_owner_left_it_though_that_was_told_late(
+async def test_a_queue_begins_where_its_last_owner_left_it_though_that_was_reported_late(
     world: World, runtime: Runtime
 ) -> None:
     member = Beginning(runtime)
@@ -128,7 +128,7 @@ async def test_a_round_that_does_not_end_is_not_waited_for_without_end(
 
 
 @run_by(in_virtual_time)
-async def test_a_broker_that_tells_no_offset_is_asked_once_a_round(
+async def test_a_broker_that_returns_no_offset_is_asked_once_a_round(
     world: World, runtime: Runtime
 ) -> None:
     broker = SlowToFail()

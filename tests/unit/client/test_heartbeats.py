@@ -51,7 +51,7 @@ def test_members_that_subscribe_alike_have_one_fingerprint() -> None:
     assert -(1 << 31) <= beat.fingerprint < 1 << 31, "a Java int"
 
 
-def test_a_broker_that_knows_no_version_2_is_told_all_each_time() -> None:
+def test_a_broker_that_knows_no_version_2_is_sent_all_each_time() -> None:
     subscriptions = SentSubscriptions()
     beat = second_version(data("orders"))
     subscriptions.answered("old:10911", beat, HeartbeatResponseHeader.decode({}))

@@ -78,7 +78,9 @@ async def test_what_is_written_is_the_given_queues_and_what_the_file_had(
 
 
 @run_by(in_virtual_time)
-async def test_memory_comes_first_and_the_file_when_told_so(world: World, runtime: Runtime) -> None:
+async def test_memory_comes_first_and_the_file_when_asked_for(
+    world: World, runtime: Runtime
+) -> None:
     store = store_on(runtime.disk)
     store.update(Q0, 5, increase_only=True)
     await store.persist(Q0, TIMER)
@@ -119,7 +121,7 @@ LOCAL_CASES = [
 
 @pytest.mark.parametrize("case", LOCAL_CASES, ids=lambda case: f"file: {case['file']}")
 @run_by(in_virtual_time)
-async def test_a_store_that_cannot_tell_has_no_offset_as_in_rocketmq(
+async def test_a_store_that_cannot_answer_has_no_offset_as_in_rocketmq(
     world: World, runtime: Runtime, *, case: dict[str, Any]
 ) -> None:
     assert (case["type"], case["expected"]) == ("READ_FROM_STORE", -1)

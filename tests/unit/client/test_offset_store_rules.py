@@ -79,7 +79,7 @@ def test_a_frozen_offset_ignores_updates_as_in_rocketmq(trace: dict[str, Any]) -
     [c for c in CASES["read_offset"] if c["store"] == "remote" and "mq" not in c],
     ids=lambda c: f"{c['type']} memory={c.get('memory')} broker={c.get('broker')}",
 )
-def test_reading_an_offset_looks_where_it_is_told_to(case: dict[str, Any]) -> None:
+def test_reading_an_offset_looks_where_it_is_asked_to(case: dict[str, Any]) -> None:
     answer = case.get("broker")
     broker = Broker(
         {QUEUE: answer} if isinstance(answer, int) else {}, fails=answer == "any other error"

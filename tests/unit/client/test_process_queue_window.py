@@ -103,7 +103,7 @@ def test_finished_offsets_beyond_the_memory_limit_are_still_counted() -> None:
     assert window.finished_count == 0
 
 
-def test_the_head_tells_since_when_it_is_in_a_listener() -> None:
+def test_the_head_says_since_when_it_is_in_a_listener() -> None:
     window = ProcessQueue(NOW)
     assert window.head() is None
     window.put([message_at(7, 1), message_at(8, 1)])

@@ -168,7 +168,7 @@ async def test_a_retried_message_gets_its_first_topic_back(pulls: Pulls) -> None
 
 
 @run_by(pulling)
-async def test_the_consume_offset_travels_with_the_pull_and_its_answer_is_told(
+async def test_the_consume_offset_travels_with_the_pull_and_its_answer_is_returned(
     pulls: Pulls,
 ) -> None:
     pulls.state.offsets.update(Q0, 9, increase_only=True)

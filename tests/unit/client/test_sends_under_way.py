@@ -173,7 +173,7 @@ async def test_an_earlier_try_that_stored_it_counts_more_than_later_refusals(
 
 
 @run_by(with_cluster, topics=TWO_BROKERS)
-async def test_what_may_be_stored_is_not_told_as_refused(
+async def test_what_may_be_stored_is_not_shown_as_refused(
     cluster: ScriptedCluster, runtime: Runtime
 ) -> None:
     producer = await started(cluster, runtime, send_timeout_ms=20_000)

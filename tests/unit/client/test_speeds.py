@@ -9,7 +9,7 @@ from engine.client.consuming.consume_stats import LENGTHS_MAX, FlowControl, Spee
 BEGIN_MS = 1_700_000_000_000 // 60_000 * 60_000
 
 
-def test_a_minute_of_steady_work_is_told_as_rates_and_mean_times() -> None:
+def test_a_minute_of_steady_work_is_shown_as_rates_and_mean_times() -> None:
     speeds = Speeds()
     for second in range(120):
         now_ms = BEGIN_MS + second * 1000
@@ -77,7 +77,7 @@ def test_a_single_call_is_its_own_percentile_to_within_a_quarter(took_ms: int) -
         assert took_ms <= speed <= took_ms * 1.25
 
 
-def test_rests_of_pulls_are_told_by_their_reason_for_a_minute() -> None:
+def test_rests_of_pulls_are_reported_by_their_reason_for_a_minute() -> None:
     speeds = Speeds()
     for _ in range(3):
         speeds.rested("T", FlowControl.COUNT, rest_ms=50, now_ms=BEGIN_MS)

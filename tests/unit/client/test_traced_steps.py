@@ -6,7 +6,7 @@ from engine.admin.api.messages import step_of
 from tests.unit.protocol.test_traces import TRACES
 
 
-def test_every_kind_of_trace_is_a_step_that_tells_what_it_knows() -> None:
+def test_every_kind_of_trace_is_a_step_that_shows_what_it_knows() -> None:
     steps = [step_of(trace) for trace, _ in TRACES]
 
     assert {step.step for step in steps} == {"sent", "consuming", "consumed", "transaction ended"}

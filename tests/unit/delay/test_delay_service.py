@@ -160,7 +160,7 @@ async def test_the_cursors_survive_and_a_crash_before_their_persist_delivers_aga
 
 
 @run_by(on_a_bench, "tmp_path")
-async def test_a_persist_is_told_and_one_without_news_is_left_out(bench: Bench) -> None:
+async def test_a_persist_is_reported_and_one_without_news_is_left_out(bench: Bench) -> None:
     await bench.put(b"a", level=1)
     await bench.after(1000)
     await bench.levels.persist("TIMER")
@@ -170,7 +170,7 @@ async def test_a_persist_is_told_and_one_without_news_is_left_out(bench: Bench) 
 
 
 @run_by(on_a_bench, "tmp_path")
-async def test_only_retries_are_told_as_steps_of_a_failed_message(bench: Bench) -> None:
+async def test_only_retries_are_reported_as_steps_of_a_failed_message(bench: Bench) -> None:
     await bench.put(b"plain", level=1)
     await bench.put(b"retry", level=1, topic="%RETRY%g")
     await bench.after(1000)
@@ -222,7 +222,7 @@ def damage(folder: Path, place: int, within: int, to: bytes) -> None:
     ],
 )
 @run_by(on_a_bench, "tmp_path")
-async def test_a_message_for_no_possible_place_is_buried_and_told_and_holds_nobody_up(
+async def test_a_message_for_no_possible_place_is_buried_and_reported_and_holds_nobody_up(
     bench: Bench, *, properties: str
 ) -> None:
     await put_raw(bench, properties + "UNIQ_KEY\x01U9\x02")
@@ -364,7 +364,7 @@ async def test_levels_are_emptied_by_turns(bench: Bench) -> None:
 
 
 @run_by(on_a_bench, "tmp_path")
-async def test_a_cursor_beyond_its_queue_is_taken_back_to_its_end_and_told(
+async def test_a_cursor_beyond_its_queue_is_taken_back_to_its_end_and_reported(
     bench: Bench, *, tmp_path: Path
 ) -> None:
     await bench.put(b"first", level=1)

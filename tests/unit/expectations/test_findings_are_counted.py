@@ -43,7 +43,7 @@ def judged(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return tables["consumer_lag"].filter(pl.col("lag") > 5)
 
 
-def test_of_a_law_about_several_rows_all_that_break_it_are_counted_and_a_few_told() -> None:
+def test_of_a_law_about_several_rows_all_that_break_it_are_counted_and_a_few_named() -> None:
     law = SetLaw(CHECK, ("consumer_lag", "group_watermarks"), judged, ("lag",))
     many = SAMPLE_ROWS_MAX + 50
     found = judge_set(law, {"consumer_lag": lags(*[9] * many, 1), "group_watermarks": lags()})

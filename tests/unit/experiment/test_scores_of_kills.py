@@ -42,7 +42,7 @@ def scored(deliveries: list[Delivery], *revisions: dict[str, Any]) -> KillRow:
 BEFORE = delivered(5, *range(100))
 
 
-def test_what_came_again_inside_a_range_told_before_was_foreseen() -> None:
+def test_what_came_again_inside_a_range_reported_before_was_foreseen() -> None:
     row = scored([*BEFORE, *delivered(12, *range(80, 100))], revision(11, 80, 100))
     assert row.redelivered == row.predicted == ((80, 100),)
     assert row.unforeseen == ()
@@ -50,7 +50,7 @@ def test_what_came_again_inside_a_range_told_before_was_foreseen() -> None:
     assert (found.recall, found.precision) == (1.0, 1.0)
 
 
-def test_a_range_told_after_the_message_came_again_foresaw_nothing() -> None:
+def test_a_range_reported_after_the_message_came_again_foresaw_nothing() -> None:
     row = scored([*BEFORE, *delivered(10.5, 80, 81)], revision(11, 80, 100))
     assert row.unforeseen == ((80, 82),)
     assert verdict([row], 1).recall == 0.0
@@ -74,13 +74,13 @@ def test_messages_below_the_range_or_beyond_it_were_not_foreseen() -> None:
     assert row.unforeseen == ((79, 80), (99, 100))
 
 
-def test_two_readers_in_turn_are_foreseen_from_the_offset_that_was_told() -> None:
+def test_two_readers_in_turn_are_foreseen_from_the_offset_that_was_answered() -> None:
     revisions = revision(11, 80, 90, all_from_offset=95)
     row = scored([*BEFORE, *delivered(12, 89, 92, 95, 99)], revisions)
     assert row.unforeseen == ((92, 93),)
 
 
-def test_a_range_that_was_withdrawn_is_no_prediction_but_was_told() -> None:
+def test_a_range_that_was_withdrawn_is_no_prediction_but_was_reported() -> None:
     revisions = [revision(11, 80, 100), revision(12, 95, 100)]
     row = scored([*BEFORE, *delivered(13, *range(94, 100))], *revisions)
     assert (row.predicted, row.ever_predicted) == (((95, 100),), ((80, 100),))
@@ -109,7 +109,7 @@ def test_a_window_that_another_one_took_over_is_measured_by_the_other() -> None:
     assert row.predicted == ((90, 100),)
 
 
-def test_certain_is_what_was_told_before_the_first_message_came_again() -> None:
+def test_certain_is_what_was_predicted_before_the_first_message_came_again() -> None:
     certain = [{"from_offset": 84, "to_offset": 90}]
     late = [{"from_offset": 80, "to_offset": 100}]
     revisions = [revision(11, 80, 100, certain_ranges=certain)]

@@ -109,7 +109,7 @@ def test_a_bug_that_no_test_notices_survives(tmp_path: Path) -> None:
         ({"replace": "number * ("}, "SyntaxError"),
     ],
 )
-def test_an_entry_that_tests_nothing_is_told_apart(
+def test_an_entry_that_tests_nothing_is_distinguished(
     tmp_path: Path, change: dict[str, str], reason: str
 ) -> None:
     verdict = judge(replace(SQUARES, **change), project(tmp_path))

@@ -52,7 +52,7 @@ def test_an_unknown_topic_has_no_route() -> None:
     assert Routes().route("orders") is None
 
 
-def test_a_slave_is_an_address_of_its_master_and_is_told_of_it() -> None:
+def test_a_slave_is_an_address_of_its_master_and_gets_its_address() -> None:
     routes = Routes()
     register(routes)
     master = register(routes, SLAVE, {})

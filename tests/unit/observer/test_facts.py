@@ -85,7 +85,7 @@ def only_mark(facts: list[Any]) -> GroupWatermark:
     return mark
 
 
-def test_a_mark_is_told_when_it_moves_and_never_twice() -> None:
+def test_a_mark_is_reported_when_it_moves_and_never_twice() -> None:
     reported = played(*(look(at_ms) for at_ms in (0, 10_000, 20_000)), look(30_000, committed=12))
     assert [[one.committed for one in of(GroupWatermark, facts)] for facts in reported] == [
         [10],
@@ -96,7 +96,7 @@ def test_a_mark_is_told_when_it_moves_and_never_twice() -> None:
     assert [len(of(QueueWatermark, facts)) for facts in reported] == [1, 0, 0, 0]
 
 
-def test_every_mark_is_told_once_in_each_snapshot() -> None:
+def test_every_mark_is_reported_once_in_each_snapshot() -> None:
     facts = Facts("observer", 10_000, "broker-a")
     reported = [
         len(of(QueueWatermark, list(facts.of(look(at_ms), snapshot_from_ms=began_ms))))
@@ -150,7 +150,7 @@ def test_the_store_time_is_that_of_the_message_at_the_offset_or_unknown() -> Non
     assert only_mark(second).store_time_at_committed_ms is None
 
 
-def test_a_queue_whose_ends_nobody_asked_yet_is_not_told() -> None:
+def test_a_queue_whose_ends_nobody_asked_yet_is_not_reported() -> None:
     (facts,) = played(look(0, ends={}))
     assert of(GroupWatermark, facts) == []
 
@@ -219,7 +219,7 @@ def test_an_offset_that_is_gone_and_comes_back_lower_has_not_fallen() -> None:
     assert only_mark(back).last_commit_time_ms is None
 
 
-def test_a_topic_that_comes_back_is_told_anew_of_groups_without_offsets() -> None:
+def test_a_topic_that_comes_back_is_reported_anew_of_groups_without_offsets() -> None:
     broadcast = ConsumerConnection(
         [ClientConnection("a", "127.0.0.1:1", "JAVA", 1)],
         {"orders": SubscriptionData("orders", "*")},
@@ -237,7 +237,7 @@ def test_a_topic_that_comes_back_is_told_anew_of_groups_without_offsets() -> Non
     assert only_mark(back).group == "b"
 
 
-def test_who_observes_and_how_often_is_told_once_and_again_when_the_clocks_part() -> None:
+def test_who_observes_and_how_often_is_reported_once_and_again_when_the_clocks_part() -> None:
     parted = look(20_000)
     parted.skew_ms = 5_000
     first, same, moved = played(look(0), look(10_000), parted)
@@ -356,7 +356,7 @@ STANDS = {"cached_msg_count": 5, "cached_msg_min_offset": 10, "cached_msg_max_of
 THREAD = "ConsumeMessageThread_g_1  TID: 1 STATE: WAITING\nConsumeMessageThread_g_1  shop.Wait"
 
 
-def test_a_member_whose_head_stands_is_asked_for_its_stacks_rarely_and_they_are_told() -> None:
+def test_a_member_whose_head_stands_is_asked_for_its_stacks_rarely_and_they_are_reported() -> None:
     facts = Facts("observer", 10_000, "broker-a")
     asked_ms, stacks = list[int](), list[str | None]()
     for at_ms in range(0, STACKS_EACH_MS + STANDS_AFTER_MS + 30_000, 10_000):
@@ -401,7 +401,7 @@ def test_moments_of_a_member_whose_clock_is_off_are_by_the_observer_s() -> None:
     assert abs(second_ms - (2 * hour_ms + 9_000)) <= 12_000
 
 
-def test_what_members_hold_is_told_again_when_told_rows_were_lost() -> None:
+def test_what_members_hold_is_reported_again_when_reported_rows_were_lost() -> None:
     facts, reported = Facts("observer", 10_000, "broker-a"), list[int]()
     for at_ms, losses in ((0, 0), (10_000, 0), (20_000, -1), (30_000, 1), (40_000, 1)):
         held = look(at_ms, connections=connected("a"), running=holding("a", **STANDS))

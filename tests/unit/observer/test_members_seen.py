@@ -41,7 +41,7 @@ def events_of(*looks: Any) -> list[list[RebalanceEvent]]:
     ]
 
 
-def test_members_that_subscribe_differently_are_told_once_and_when_they_agree_again() -> None:
+def test_members_that_subscribe_differently_are_reported_once_and_when_they_agree_again() -> None:
     both: dict[str, Any] = {"connections": connected("a", "b")}
     first, same, again = events_of(
         {**both, "running": says(a="orders:*", b="orders:paid")},
@@ -118,7 +118,7 @@ def shared_by(*looks: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [(*(one.before or ()), *(one.after or ())) for each in reported for one in each]
 
 
-def test_one_id_by_two_connections_that_stay_is_shared_and_told_once() -> None:
+def test_one_id_by_two_connections_that_stay_is_shared_and_reported_once() -> None:
     stay = TOGETHER_MS // 10_000
     assert shared_by(*[(A, B)] * stay) == []
     assert shared_by(*[(A, B)] * (stay + 5)) == [(A, B)]

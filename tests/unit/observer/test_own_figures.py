@@ -81,7 +81,7 @@ def flushes(*looks: tuple[int, int]) -> list[list[tuple[int | None, int | None, 
     ]
 
 
-def test_a_flush_has_ended_when_the_log_is_flushed_further_and_a_log_that_rests_is_told_once() -> (
+def test_a_flush_has_ended_when_the_log_is_flushed_further_and_a_resting_log_is_reported_once() -> (
     None
 ):
     reported = flushes((100, 0), (200, 50), (200, 50), (300, 150), (300, 0), (300, 0))
@@ -124,7 +124,7 @@ def test_a_level_that_is_worked_off_in_time_is_never_overdue() -> None:
     assert {overdue for each in reported for overdue in each} == {0}
 
 
-def test_what_waits_is_told_again_and_what_rests_is_not() -> None:
+def test_what_waits_is_reported_again_and_what_rests_is_not() -> None:
     again_s = EMITTED_EACH_MS // 1000
     seen = FiguresSeen()
     counts = [
@@ -135,5 +135,5 @@ def test_what_waits_is_told_again_and_what_rests_is_not() -> None:
     assert not list(FiguresSeen().of(OwnFigures(levels={1: (2, 2)}), {1: 1000}, 10**9))
 
 
-def test_of_a_level_without_a_delay_nothing_is_told() -> None:
+def test_of_a_level_without_a_delay_nothing_is_reported() -> None:
     assert list(FiguresSeen().of(OwnFigures(levels={1: (1, 9)}), {}, 0)) == []

@@ -62,7 +62,7 @@ def test_one_that_would_let_verdicts_flicker_is_refused_with_what_to_do(
     assert str(refused.value) == sentence
 
 
-def test_a_pipeline_tells_of_an_observer_that_looks_too_seldom_once_each_period(
+def test_a_pipeline_logs_an_observer_that_looks_too_seldom_once_each_period(
     tmp_path: Path,
 ) -> None:
     said: list[str] = []

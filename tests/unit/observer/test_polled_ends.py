@@ -48,7 +48,7 @@ def test_a_queue_that_was_made_anew_has_no_past() -> None:
     assert polled.estimate(PLACE, 3) == Estimate(3, 35_000, 5_001)
 
 
-def test_the_offset_at_which_a_group_waits_is_told_where_its_message_was_not_read() -> None:
+def test_the_offset_at_which_a_group_waits_is_reported_where_its_message_was_not_read() -> None:
     polled = looks((10, 5, 5), (20, 5, 8))
     waiting = {("g", "orders", 0): 6, ("other", "orders", 0): 7}
     found = polled.estimates(waiting, {("orders", 0, 7): 123})

@@ -174,7 +174,7 @@ def test_nothing_of_the_earlier_life_is_compared_with_the_new_one() -> None:
     assert only_mark(sent).last_commit_time_ms == 30_000
 
 
-def test_what_a_member_holds_and_who_reads_is_told_anew() -> None:
+def test_what_a_member_holds_and_who_reads_is_reported_anew() -> None:
     held = {"cached_msg_count": 1, "cached_msg_min_offset": 2, "cached_msg_max_offset": 2}
     members: dict[str, Any] = {
         "connections": connected("a"),
@@ -219,7 +219,7 @@ def test_a_member_whose_process_queue_is_the_same_goes_on_where_it_was(
     assert of(OffsetReport, later) == []
 
 
-def test_a_client_that_does_not_say_when_it_built_its_queue_is_not_told_to_go_on() -> None:
+def test_a_client_that_does_not_say_when_it_built_its_queue_is_not_reset() -> None:
     members = {"connections": connected("a"), "running": holding("a", commit_offset=20)}
     _, anew = played(look(0, 20, 20, **members), look(10_000, 20, 6, **members))
     assert lives(anew) != []

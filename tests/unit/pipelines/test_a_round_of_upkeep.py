@@ -16,7 +16,7 @@ DAY = date(2026, 3, 1)
 TABLES = ("bronze/lifecycle", "gold/consumer_lag", "gold/group_state")
 
 
-def test_a_table_that_cannot_be_read_is_told_and_the_others_are_tended(tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_read_is_reported_and_the_others_are_tended(tmp_path: Path) -> None:
     rows = pa.table({"group": ["a"], "observed_date": pa.array([DAY])})
     for name in TABLES:
         for _ in range(2):

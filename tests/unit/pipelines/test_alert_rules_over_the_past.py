@@ -40,14 +40,14 @@ ENDED = rows("ended_queues").clear()
 WAITS = AlertRules((rule(**{"for": "30s"}),), routing())
 
 
-def test_an_alert_is_told_when_its_wait_and_that_of_its_group_are_over() -> None:
+def test_an_alert_is_notified_when_its_wait_and_that_of_its_group_are_over() -> None:
     found = heard({0: state(0, 5), 20: state(20, 90)}, until_s=300, rules=WAITS)
     (alert,) = found.reported
     assert (seconds(alert.begin_us), alert.end_us, alert.group) == (60, None, "orders")
     assert [len(one) for one in found.notices] == [1]
 
 
-def test_one_that_is_over_before_anybody_was_told_is_told_to_nobody() -> None:
+def test_one_that_is_over_before_anybody_was_notified_is_notified_to_nobody() -> None:
     quick = {20: state(20, 90), 40: state(40, 5), 200: state(200, 90), 210: state(210, 5)}
     assert heard(quick, until_s=600, rules=WAITS) == Heard()
 
@@ -68,7 +68,7 @@ def test_alerts_that_a_route_puts_together_are_one_notice() -> None:
     assert [len(said) for said in one.notices] == [2]
 
 
-def test_knowing_what_comes_changes_nothing_of_what_is_told() -> None:
+def test_knowing_what_comes_changes_no_notice() -> None:
     calm = rule(name="Calm", when="time_lag_ms > 10h")
     counts = rule(
         name="Counts",

@@ -106,7 +106,7 @@ def test_a_queue_is_a_whole_number(lake: tm.LakeHandle, given: Any) -> None:
     assert set(lake.lag("shipping", queue=given).rows["queue_id"]) == {2}
 
 
-def test_no_time_of_a_calendar_is_told_as_such(lake: tm.LakeHandle) -> None:
+def test_no_time_of_a_calendar_is_refused_as_such(lake: tm.LakeHandle) -> None:
     with pytest.raises(ConfigError, match="a time that a calendar has"):
         lake.stalls(since=timedelta.max)
 
@@ -117,7 +117,7 @@ def test_a_moment_before_anything_was_judged_is_no_answer(lake: tm.LakeHandle) -
             lake.stalls(as_of=as_of)
 
 
-def test_the_lake_of_a_day_before_is_told_as_not_kept(lake: tm.LakeHandle) -> None:
+def test_the_lake_of_a_day_before_is_shown_as_not_kept(lake: tm.LakeHandle) -> None:
     with pytest.raises(LakeError, match="has nothing before 2026-03-01"):
         lake.stalls(as_of="2026-02-28")
 

@@ -37,13 +37,13 @@ def score_of(incidents: list[Incident], says: list[Told], over: Range = HOUR) ->
     return score
 
 
-def test_what_is_told_within_an_incident_finds_it_after_that_time() -> None:
+def test_what_is_notified_within_an_incident_finds_it_after_that_time() -> None:
     score = score_of([incident(100, 200)], [alert_of(112, 205)])
     assert (score.found, score.missed, score.false, score.notices) == (1, 0, 0, 1)
     assert score.detections_us == [12 * S]
 
 
-def test_an_incident_that_nobody_tells_of_is_missed() -> None:
+def test_an_incident_that_nobody_is_notified_of_is_missed() -> None:
     score = score_of([incident(100, 200)], [])
     assert (score.found, score.missed, score.notices) == (0, 1, 0)
     assert score.detection_us_median is None
@@ -60,13 +60,15 @@ def test_the_traces_of_an_incident_are_not_false_and_do_not_count_as_early() -> 
     assert score.detections_us == [150 * S]
 
 
-def test_what_was_told_all_along_finds_an_incident_at_no_known_time() -> None:
+def test_what_was_notified_all_along_finds_an_incident_at_no_known_time() -> None:
     score = score_of([incident(100, 200)], [alert_of(20, 150)])
     assert (score.found, score.missed, score.false) == (1, 0, 1)
     assert score.detections_us == []
 
 
-def test_a_queue_s_incident_is_not_found_by_what_is_told_of_its_neighbour_or_of_the_group() -> None:
+def test_a_queue_s_incident_is_not_found_by_what_is_reported_of_its_neighbour_or_of_the_group() -> (
+    None
+):
     of_queue_1 = incident(100, 200, topic="sales", queue_id=1)
     assert score_of([of_queue_1], [alert_of(110, None, queue_id=0)]).missed == 1
     assert score_of([of_queue_1], [alert_of(110, None, queue_id=None)]).missed == 1
@@ -75,7 +77,7 @@ def test_a_queue_s_incident_is_not_found_by_what_is_told_of_its_neighbour_or_of_
     assert score_of([incident(100, 200)], [alert_of(110, None, queue_id=None)]).missed == 0
 
 
-def test_what_is_told_of_many_queues_at_once_or_one_after_the_other_is_one_notice() -> None:
+def test_what_is_notified_of_many_queues_at_once_or_one_after_the_other_is_one_notice() -> None:
     says = [
         alert_of(110, 150, queue_id=0),
         alert_of(110, 130, queue_id=1),
@@ -114,7 +116,7 @@ alert_lists = st.lists(
 
 
 @given(incident_lists, alert_lists)
-def test_every_incident_is_found_or_missed_and_the_order_of_what_is_told_means_nothing(
+def test_every_incident_is_found_or_missed_and_the_order_of_notices_means_nothing(
     incidents: list[Incident], says: list[Told]
 ) -> None:
     score = score_of(incidents, says)
@@ -129,7 +131,7 @@ def test_every_incident_is_found_or_missed_and_the_order_of_what_is_told_means_n
 
 
 @given(incident_lists, alert_lists, st.integers(0, 3600))
-def test_who_tells_more_misses_no_more(
+def test_who_notifies_more_misses_no_more(
     incidents: list[Incident], says: list[Told], at: int
 ) -> None:
     more = score_of(incidents, [*says, alert_of(at, None, queue_id=0)])

@@ -24,7 +24,7 @@ def seqs(tail: BronzeTail, marks: tuple[Cut, ...] = ()) -> list[int]:
     return sorted(one.seq for one in tail.shipments(marks))
 
 
-def test_shipments_that_a_merged_file_tells_again_are_known_once(
+def test_shipments_that_a_merged_file_repeats_are_known_once(
     tmp_path: Path,
 ) -> None:
     broker = BronzeWriter(tmp_path)

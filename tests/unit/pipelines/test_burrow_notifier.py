@@ -61,7 +61,7 @@ def test_without_a_send_interval_it_is_the_interval() -> None:
     assert ModuleSettings("mail", interval_s=45, send_interval_s=0).pause_ms == 0
 
 
-def test_a_close_lets_the_next_incident_be_told_at_once() -> None:
+def test_a_close_lets_the_next_incident_be_notified_at_once() -> None:
     watching = notifier(ModuleSettings("mail", send_interval_s=3600, send_close=True))
     sent = sent_for(watching, (0, WARN), (10, OK), (20, WARN))
     assert [what for _, what, _ in sent] == ["open", "close", "open"]
@@ -142,7 +142,7 @@ def test_a_cache_of_no_seconds_keeps_nothing() -> None:
     assert asked.status("shop", "orders", now_ms=0).status is OK
 
 
-def test_owners_are_told_and_cleared_and_go_with_their_topic() -> None:
+def test_owners_are_returned_and_cleared_and_go_with_their_topic() -> None:
     storage = Storage()
     storage.set_owner("orders", "sales", 0, owner="10.0.0.7", client_id="client-1")
     assert storage.owner("orders", "sales", 0) is None, "the topic is not known yet"

@@ -140,7 +140,7 @@ def test_the_texts_of_an_alert_are_whole_and_its_summary_is_short() -> None:
             assert len(said) <= stalls.HEADLINE_MAX, f"{name}: {said}"
 
 
-def test_a_client_is_named_by_what_tells_it_apart_in_every_sentence() -> None:
+def test_a_client_is_named_by_the_part_that_identifies_it_in_every_sentence() -> None:
     assert not [said for said in (*WHOLE, *dict(CAUSES_SAID).values()) if "#" in said]
 
 

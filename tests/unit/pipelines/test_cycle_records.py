@@ -85,7 +85,7 @@ def lake(tmp_path: Path) -> Lake:
     return written(tmp_path / "lake")
 
 
-def test_every_cycle_is_told_as_it_was_when_its_plan_is_gone(lake: Lake) -> None:
+def test_every_cycle_is_shown_as_it_was_when_its_plan_is_gone(lake: Lake) -> None:
     before = known(lake)
     planned_at = {cycle: one.planned_at for cycle, one in before.items() if one is not None}
     plans = plans_among(lake, range(1, LAST + 1))

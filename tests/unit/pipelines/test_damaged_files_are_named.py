@@ -29,7 +29,7 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-def test_of_what_went_wrong_in_a_worker_the_last_sentence_is_told() -> None:
+def test_of_what_went_wrong_in_a_worker_the_last_sentence_is_shown() -> None:
     try:
         try:
             raise ValueError("no magic bytes")
@@ -77,7 +77,7 @@ def as_executors_do(order: WorkOrder) -> list[BucketDone]:
 
 
 @pytest.mark.parametrize("files", ["bronze/lifecycle", "state/keyed"])
-def test_executors_tell_what_they_cannot_do_as_a_value(tmp_path: Path, files: str) -> None:
+def test_executors_return_what_they_cannot_do_as_a_value(tmp_path: Path, files: str) -> None:
     """No error leaves a stage: Spark would make a report of it, and print that."""
     writer = BronzeWriter(tmp_path)
     driver = driver_of(tmp_path, evaluation=Evaluation(), job=as_executors_do)

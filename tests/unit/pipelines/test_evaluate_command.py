@@ -33,7 +33,7 @@ def test_the_cases_of_the_project_are_all_ok(name: str, count: int) -> None:
     assert lines[-1] == f"{count} cases: {count} ok, 0 DIFFERENT"
 
 
-def test_one_difference_is_told_and_exits_with_1(tmp_path: Path) -> None:
+def test_one_difference_is_printed_and_exits_with_1(tmp_path: Path) -> None:
     document = json.loads((CASES / "burrow_rules.json").read_text(encoding="utf-8"))
     document["weakness_probes"]["cases"][0]["expected"]["status"] = "OK"
     file = tmp_path / "mine.json"

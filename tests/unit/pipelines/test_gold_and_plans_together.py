@@ -53,7 +53,7 @@ def test_gold_that_was_put_back_to_an_older_copy_is_no_answer_and_no_beginning(l
         tm.connect(lake).emitters(as_of=CYCLES)
 
 
-def test_of_a_gold_table_that_is_gone_nothing_is_told(lake: Path) -> None:
+def test_of_a_gold_table_that_is_gone_nothing_is_reported(lake: Path) -> None:
     shutil.rmtree(lake / "gold" / "stalled_windows")
     with pytest.raises(LakeError, match="gold/stalled_windows is gone: version 0 was written"):
         tm.connect(lake).stalls()

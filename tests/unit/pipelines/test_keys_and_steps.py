@@ -75,7 +75,7 @@ FAR_APART = st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
 
 
 @given(st.lists(st.tuples(FAR_APART, FAR_APART, FAR_APART), max_size=12))
-def test_keys_whose_values_lie_far_apart_are_told_apart_like_all(
+def test_keys_whose_values_lie_far_apart_are_distinguished_like_all(
     rows: list[tuple[int, int, int]],
 ) -> None:
     columns = list(zip(*rows, strict=True)) or [(), (), ()]

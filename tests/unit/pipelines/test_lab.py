@@ -14,7 +14,7 @@ from pipelines.lake.lake import Lake
 from provision.places import JUPYTER, ROOT
 
 
-def test_a_lab_tells_its_kernels_the_lake_and_keeps_what_was_set_before(
+def test_a_lab_gives_its_kernels_the_lake_and_keeps_what_was_set_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUPYTER_PATH", "/of/the/user")

@@ -137,7 +137,7 @@ def test_a_replay_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
     assert "a moment after --from" in done.stderr
 
 
-def test_of_a_report_the_line_is_told_that_says_what_is_wrong() -> None:
+def test_of_a_report_the_line_is_shown_that_says_what_is_wrong() -> None:
     report = """
       An exception was thrown from the Python worker:
     Traceback (most recent call last):

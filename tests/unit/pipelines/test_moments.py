@@ -146,7 +146,7 @@ class TestOwnSilences:
         self.report(lake, 7, 60_000)
         assert self.found(lake, A, self.OBSERVED) == {A: 25, self.OBSERVED: 125}
 
-    def test_what_it_told_after_the_cycle_does_not_count(self, lake: Lake) -> None:
+    def test_what_it_reported_after_the_cycle_does_not_count(self, lake: Lake) -> None:
         self.report(lake, 7, 20_000)
         self.report(lake, 51, 60_000)
         assert self.found(lake, self.OBSERVED) == {self.OBSERVED: 45}
@@ -350,6 +350,6 @@ def row(second: int, queue: int) -> dict[str, object]:
     }
 
 
-def test_a_queue_that_was_told_before_its_emitter_existed_here_is_not_aged() -> None:
+def test_a_queue_that_was_reported_before_its_emitter_existed_here_is_not_aged() -> None:
     lag = pl.DataFrame([{**row(5, 1), "emitter": "c/stranger/0"}])
     assert held_to(lag, moment(a=100))["time_lag_ms"].to_list() == [0]

@@ -112,7 +112,7 @@ def lake(tmp_path: Path, name: str) -> Lake:
     return lake
 
 
-def test_what_is_open_is_told_as_before_and_what_ended_is_gone(lake: Lake, name: str) -> None:
+def test_what_is_open_is_shown_as_before_and_what_ended_is_gone(lake: Lake, name: str) -> None:
     before = windows(lake, name)
 
     tend(lake, name)
@@ -123,7 +123,7 @@ def test_what_is_open_is_told_as_before_and_what_ended_is_gone(lake: Lake, name:
     assert DeltaTable(lake.gold(name)).count() == 5, "one row each, and two of what ended lately"
 
 
-def test_what_was_open_then_is_told_as_open_then(lake: Lake, name: str) -> None:
+def test_what_was_open_then_is_shown_as_open_then(lake: Lake, name: str) -> None:
     """As of a day that is kept, on which it had not ended yet."""
     before = windows(lake, name, day(20))
 
@@ -152,7 +152,7 @@ def test_a_round_behind_has_nothing_to_do(lake: Lake, name: str) -> None:
     assert [line for line in tend(lake, name) if "dropped" in line] == []
 
 
-def test_who_follows_the_table_is_told_nothing_again(lake: Lake, name: str) -> None:
+def test_who_follows_the_table_gets_nothing_again(lake: Lake, name: str) -> None:
     place = read_tail(lake, lake.gold(name), Place.start()).end
 
     tend(lake, name)

@@ -183,7 +183,7 @@ class TestSentences:
         assert "[stalled_windows @ version 0, 2 rows, 33 more columns in .df]" in repr(stalls)
         assert "<th>window_id</th>" not in stalls._repr_html_()
 
-    def test_a_group_with_lag_that_nobody_has_judged_is_told(self, tmp_path: Path) -> None:
+    def test_a_group_with_lag_that_nobody_has_judged_is_named(self, tmp_path: Path) -> None:
         written = write_gold_lake(tmp_path / "lake")
         row = _newest_lag(written)
         append_rows(
@@ -221,7 +221,7 @@ class TestOneMoment:
         assert lake.lag("shipping", as_of=1).verdict == before.verdict
         assert lake.sql(counted).df["n"].to_list() == [2]
 
-    def test_an_open_window_tells_what_is_true_now_not_what_its_revision_recorded(
+    def test_an_open_window_says_what_is_true_now_not_what_its_revision_recorded(
         self, lake: tm.LakeHandle, written: Lake
     ) -> None:
         recorded = whole_table(written.table(written.gold("stalled_windows"))).to_pylist()
@@ -249,7 +249,7 @@ class TestOneMoment:
         )
         assert lake.groups().verdict.startswith("No group has been judged.")
 
-    def test_as_of_a_moment_tells_what_was_known_then(self, lake: tm.LakeHandle) -> None:
+    def test_as_of_a_moment_says_what_was_known_then(self, lake: tm.LakeHandle) -> None:
         then = lake.stalls("shipping", as_of="2026-03-01T12:04:00Z")
         assert then.df["rule"].to_list() == ["SLOW"]
         assert then.df["state"].to_list() == ["OPEN"]
@@ -437,7 +437,9 @@ class TestRanges:
         assert (queues, clients) == (4, 2)
         assert found.verdict.startswith("4 queues of ledger were read by 2 clients in this range.")
 
-    def test_figures_and_checks_are_told_as_of_a_moment_like_all(self, lake: tm.LakeHandle) -> None:
+    def test_figures_and_checks_are_shown_as_of_a_moment_like_all(
+        self, lake: tm.LakeHandle
+    ) -> None:
         moment = END - timedelta(minutes=5)
         whole = lake.overview(since="2026-03-01T12:00:00Z")
         for figure in (lake.overview(as_of=moment), lake.timeline("shipping", as_of=moment)):

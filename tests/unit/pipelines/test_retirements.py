@@ -45,7 +45,7 @@ def reported_by(lake: Path, broker: str, *events: tuple[float, str], emitter: st
 OBSERVED = "cluster-1/gone/observer"
 
 
-def test_an_observer_that_told_its_broker_gone_is_not_silent_and_nobody_waits_for_it(
+def test_an_observer_that_reported_its_broker_gone_is_not_silent_and_nobody_waits_for_it(
     tmp_path: Path,
 ) -> None:
     lake = Lake.at(str(tmp_path))
@@ -64,7 +64,7 @@ def test_an_observer_that_told_its_broker_gone_is_not_silent_and_nobody_waits_fo
     assert seen(lake, back, speaks).ended == ()
 
 
-def test_one_that_was_retired_by_hand_has_ended_until_it_tells_anything(tmp_path: Path) -> None:
+def test_one_that_was_retired_by_hand_has_ended_until_it_reports_anything(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path))
     gone = reported_by(tmp_path, "gone", (0, "BOOT"), (5, "SHUTDOWN"))
     speaks = reported_by(tmp_path, "speaks", (600, "BOOT"))

@@ -43,7 +43,7 @@ def states(verdicts: list[Verdict]) -> list[tuple[int, str]]:
     return [((verdict.begin_us - T0) // S, verdict.state) for verdict in verdicts]
 
 
-def test_a_lag_above_the_limit_is_told_after_the_time_and_not_before() -> None:
+def test_a_lag_above_the_limit_is_found_after_the_time_and_not_before() -> None:
     rules = Thresholds(lag_max=100, for_s=60)
     observed = seen((0, END, 0), (0, COMMIT, 0), (10, END, 101), (100, COMMIT, 1))
     assert states(rules.judge(observed, ticks(0, 120, 1))) == [

@@ -60,7 +60,7 @@ def entry(*actions: dict[str, Any]) -> bytes:
     return "\n".join(json.dumps(action) for action in actions).encode()
 
 
-def test_an_entry_tells_files_with_bounds_and_how_far_each_application_came() -> None:
+def test_an_entry_has_files_with_bounds_and_how_far_each_application_came() -> None:
     stats = {
         "numRecords": 3,
         "minValues": {"emitter": "e", "seq": 5},
@@ -196,7 +196,7 @@ def test_a_table_made_anew_is_not_read_on(tmp_path: Path) -> None:
         read_tail(lake, second, newest_place(lake, first))
 
 
-def test_no_table_is_told_as_such(tmp_path: Path) -> None:
+def test_no_table_is_refused_as_such(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path))
     with pytest.raises(LakeError, match="no Delta table at"):
         read_tail(lake, lake.bronze("events"), Place.start())
@@ -238,7 +238,7 @@ def test_no_file_with_rows_that_are_asked_for_is_passed_over(
         assert may_hold(file, begins, ends) == bool(asked_for), "one emitter's rows are a run"
 
 
-def test_a_file_that_tells_nothing_may_hold_anything_that_is_asked_for() -> None:
+def test_a_file_without_statistics_may_hold_anything_that_is_asked_for() -> None:
     file = AddedFile("part-0.parquet", 1, 3, {}, 0, emitters=None, seqs=None)
     assert may_hold(file, {"a": 5}, {"a": 7})
 

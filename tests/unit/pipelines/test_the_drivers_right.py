@@ -74,7 +74,7 @@ def test_a_driver_that_was_replaced_ends_and_says_so(tmp_path: Path) -> None:
         ran(tmp_path, Leased(is_held=False, is_lost=True), looks=4)
 
 
-def test_a_store_that_fails_at_the_first_look_is_told_and_asked_again(tmp_path: Path) -> None:
+def test_a_store_that_fails_at_the_first_look_is_logged_and_asked_again(tmp_path: Path) -> None:
     seen: list[str] = []
     asked = itertools.count()
     full = iter([DeltaError("no space left on device")])

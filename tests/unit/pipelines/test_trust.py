@@ -137,7 +137,7 @@ class TestWithholding:
         assert trust.withheld("group_state", NOON - MINUTE) is None
         assert trust.withheld("group_state", NOON - timedelta(seconds=59)) is not None
 
-    def test_a_verdict_stands_again_once_every_key_was_told_anew(self) -> None:
+    def test_a_verdict_stands_again_once_every_key_was_reported_anew(self) -> None:
         trust = trust_of(results({}), failures())
 
         assert trust.withheld("group_state", NOON + STANDS_FOR - MINUTE) is not None
@@ -220,7 +220,7 @@ class TestVerdictsAboutSeveral:
         assert (two.whole, two.about) == (None, "all groups of 1 broker")
         assert one.whole is not None
 
-    def test_a_group_of_a_broker_that_is_withheld_is_not_told_twice(self) -> None:
+    def test_a_group_of_a_broker_that_is_withheld_is_not_notified_twice(self) -> None:
         rows = [self.NAMED[0], {"about_emitter": "c/b/0", "about_group": None}]
         trust = trust_of(results({"failed_rows": 2}), failures(*rows))
 

@@ -142,7 +142,9 @@ def test_a_table_whose_files_hold_rows_that_are_deleted_is_not_merged(address: s
     assert sorted(DeltaTable(address).file_uris()) == before
 
 
-def test_a_file_that_has_lost_rows_is_told_and_not_merged_as_if_it_were_whole(address: str) -> None:
+def test_a_file_that_has_lost_rows_is_reported_and_not_merged_as_if_it_were_whole(
+    address: str,
+) -> None:
     file = next(one for one in DeltaTable(address).file_uris() if f"observed_date={DAY}" in one)
     with pq.ParquetFile(file) as data:
         rows = data.read()
@@ -166,7 +168,7 @@ def test_a_column_that_came_later_is_null_in_older_rows(address: str) -> None:
     assert sorted(trends, key=str) == ["GROWING"] * 3 + [None] * 21
 
 
-def test_what_is_told_of_a_file_is_what_delta_rs_tells(tmp_path: Path) -> None:
+def test_what_is_known_of_a_file_is_what_delta_rs_says(tmp_path: Path) -> None:
     address = str(tmp_path / "table")
     append(address, cycle(1))
     entry = (tmp_path / "table" / "_delta_log" / f"{0:020d}.json").read_text()
@@ -185,7 +187,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def test_files_are_skipped_by_what_is_told_of_them(address: str) -> None:
+def test_files_are_skipped_by_their_statistics(address: str) -> None:
     merged(address)
     bounds = pa.table(DeltaTable(address).get_add_actions(flatten=True)).to_pylist()
     [of_day] = [row for row in bounds if row["num_records"] == 18]

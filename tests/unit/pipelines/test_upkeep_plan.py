@@ -138,7 +138,7 @@ def test_a_table_of_another_writer_is_not_touched() -> None:
         assert work == Work(refused=f"left alone: written by {writer.value}")
 
 
-def test_the_newest_commit_that_is_not_upkeep_tells_the_writer() -> None:
+def test_the_newest_commit_that_is_not_upkeep_names_the_writer() -> None:
     ours, spark = "delta-rs:py-1.6.6", "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
     assert writer_of([("WRITE", ours)]) is Writer.DELTA_RS
     assert writer_of([("OPTIMIZE", ours), ("WRITE", spark)]) is Writer.SPARK

@@ -41,7 +41,7 @@ def page(lake: Lake) -> str:
     return str(group.content(PageContext(LakeData(lake), lambda: END), "shipping", "", "dark")[2])
 
 
-def test_all_causes_of_the_newest_tick_are_told_and_none_of_before(lake: Lake) -> None:
+def test_all_causes_of_the_newest_tick_are_shown_and_none_of_before(lake: Lake) -> None:
     now, before = END - timedelta(seconds=20), END - timedelta(seconds=80)
     write_causes(
         lake,
@@ -85,7 +85,7 @@ def test_a_group_that_has_caught_up_has_no_causes_any_more(lake: Lake) -> None:
     assert FULL not in page(lake)
 
 
-def test_a_group_without_causes_is_told_with_its_state_not_as_well(lake: Lake) -> None:
+def test_a_group_without_causes_is_said_with_its_state_not_as_well(lake: Lake) -> None:
     stalled = f"No cause is known of group shipping on {BROKER}. "
     for said in (tm.connect(lake.root).why("shipping"), tm.connect(lake.root).why()):
         assert said.verdict.startswith(stalled)

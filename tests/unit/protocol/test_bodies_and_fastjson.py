@@ -163,7 +163,7 @@ def test_figures_by_queue_are_written_as_they_were_captured() -> None:
         assert b"{{" in body.decode(sample).encode()
 
 
-def test_what_a_consumer_of_ours_tells_is_read_back() -> None:
+def test_what_a_consumer_of_ours_sends_is_read_back() -> None:
     entry = {"commitOffset": 5, "droped": True, "heldRanges": [[5, 7]], "headSince": 9}
     data = bodies.SubscriptionData.build("TopicTest", "a||b", sub_version=1)
     speeds = {"T": bodies.ConsumeStatus(pull_rt=1.5, consume_failed_msgs=3)}

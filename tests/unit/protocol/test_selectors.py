@@ -126,7 +126,7 @@ def test_a_refusal_says_what_is_wrong_and_where(expression: str, reason: str) ->
     assert reason in refusal(expression).remark
 
 
-def test_what_stands_behind_a_condition_is_ignored_as_in_rocketmq_and_told() -> None:
+def test_what_stands_behind_a_condition_is_ignored_as_in_rocketmq_and_logged() -> None:
     selector = compile_selector("n = 5 ) AND color = 'blue'")
     assert selector.matches(PAINT)
     assert selector.ignored == ") AND color = 'blue'"

@@ -37,7 +37,7 @@ def test_a_message_passes_with_any_wanted_tag_among_its_own() -> None:
     assert tag_test(["red", "blue"], [])(tags_word("blue"))
 
 
-def test_both_forms_tell_themselves_apart_in_one_queue() -> None:
+def test_both_forms_are_distinguished_in_one_queue() -> None:
     """Units written before a topic lost its attribute, or after, are read as what they are."""
     test = tag_test(["TagA"], [tags_code("TagA")])
     assert test(tags_code("TagA"))

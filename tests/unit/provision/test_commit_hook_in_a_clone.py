@@ -134,7 +134,7 @@ def test_without_a_clone_or_without_git_set_up_goes_on(
     assert capsys.readouterr().err == ""
 
 
-def test_a_configuration_that_cannot_be_written_is_told_and_set_up_goes_on(
+def test_a_configuration_that_cannot_be_written_is_logged_and_set_up_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = clone(tmp_path / "own")

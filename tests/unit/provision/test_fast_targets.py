@@ -83,7 +83,7 @@ def test_no_fast_test_starts_a_set_up_that_brings_more_than_python() -> None:
         ('main(["python"])', []),
     ],
 )
-def test_a_set_up_that_brings_more_is_told_from_one_that_does_not(
+def test_a_set_up_that_brings_more_is_distinguished_from_one_that_does_not(
     source: str, lines: list[int]
 ) -> None:
     assert list(set_ups_with_more(source)) == lines

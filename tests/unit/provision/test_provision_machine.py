@@ -33,7 +33,7 @@ def java_home(folder: Path, version: str, *tools: str) -> Path:
 @pytest.mark.parametrize(
     ("version", "major"), [("17.0.15", 17), ("21", 21), ("25.0.1", 25), ("1.8.0_452", 1)]
 )
-def test_the_release_file_tells_the_feature_release(
+def test_the_release_file_says_the_feature_release(
     version: str, major: int, tmp_path: Path
 ) -> None:
     assert java.major_version(java_home(tmp_path / "jdk", version, "java")) == major
@@ -64,12 +64,12 @@ def test_a_java_too_new_or_without_compiler_is_passed_over(
         assert java.find(with_compiler=True) != unfit
 
 
-def test_who_has_no_java_is_told_what_to_install() -> None:
+def test_who_has_no_java_sees_what_to_install() -> None:
     assert "openjdk-17-jdk-headless" in java.missing(with_compiler=True)
     assert "openjdk-17-jre-headless" in java.missing(with_compiler=False)
 
 
-def test_who_has_no_server_for_tests_is_told_what_to_install() -> None:
+def test_who_has_no_server_for_tests_sees_what_to_install() -> None:
     assert servers.POSTGRESQL_MISSING.endswith("`sudo apt-get install postgresql`).")
     assert servers.REDIS_MISSING.endswith("`sudo apt-get install redis-server`).")
     assert servers.ALERTMANAGER_MISSING.endswith("`sudo apt-get install prometheus-alertmanager`).")

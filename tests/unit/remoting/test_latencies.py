@@ -118,7 +118,7 @@ async def test_a_held_pull_is_long_polling_and_its_wait_is_nobody_elses() -> Non
         assert server.measured()[polled] == (1, 2004, 2004)
 
 
-async def test_what_nobody_is_answered_is_told_as_such() -> None:
+async def test_what_nobody_is_answered_is_shown_as_such() -> None:
     async with Server() as server:
         await server.client.invoke_oneway(ADDRESS, RemotingCommand.request(COMMIT))
         held = asyncio.create_task(server.ask(PULL))

@@ -135,7 +135,7 @@ async def test_a_broken_invariant_ends_the_party_and_nothing_is_answered_from_th
     await client.close()
 
 
-async def test_requests_beyond_those_that_may_wait_are_told_to_come_back() -> None:
+async def test_requests_beyond_those_that_may_wait_are_asked_to_come_back() -> None:
     may_end = asyncio.Event()
 
     async def patient(peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -260,7 +260,7 @@ async def test_what_is_observed_of_a_stop_is_reported_before_it_returns_and_noth
     await client.close()
 
 
-async def test_half_a_frame_that_nothing_follows_is_told_in_one_line(
+async def test_half_a_frame_that_nothing_follows_is_logged_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="engine.remoting")
@@ -282,7 +282,7 @@ async def test_half_a_frame_that_nothing_follows_is_told_in_one_line(
     assert "ended inside a frame: its first 5 bytes are dropped" in line
 
 
-async def test_a_malformed_frame_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_malformed_frame_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="engine.remoting")
     network = MemoryNetwork()
     server = RpcServer(runtime_over(network), HANDLERS)

@@ -204,7 +204,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "complaint"), WRONG.values(), ids=WRONG)
-def test_a_wrong_file_is_refused_by_name_and_its_secrets_are_not_told(
+def test_a_wrong_file_is_refused_by_name_and_its_secrets_are_not_shown(
     text: str, complaint: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:

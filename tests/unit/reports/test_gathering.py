@@ -31,7 +31,7 @@ def test_totals_of_all_topics_of_a_group_are_summed_up_at_each_edge() -> None:
     assert _edges(frame.clear()).height == 0
 
 
-def test_what_was_not_told_yet_is_asked_for_in_columns_that_may_be_null() -> None:
+def test_what_was_not_reported_yet_is_asked_for_in_columns_that_may_be_null() -> None:
     asked = _fates((at(0), at(30), at(60)))
     assert "max_by(struct" not in asked, (
         "of a struct whose parts are never null Arrow takes no null"
@@ -39,7 +39,7 @@ def test_what_was_not_told_yet_is_asked_for_in_columns_that_may_be_null() -> Non
     assert all(f"AS {name}_{edge}" in asked for name in NAMES for edge in range(3))
 
 
-def test_a_stall_of_a_broker_that_was_taken_out_lasted_until_it_told_of_it_last() -> None:
+def test_a_stall_of_a_broker_that_was_taken_out_lasted_until_its_last_report() -> None:
     place = {"cluster": "c", "group": "orders", "topic": "T", "queue_id": 0, "kind": "FROZEN_HEAD"}
     standing = {
         **place,

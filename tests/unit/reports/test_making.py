@@ -116,5 +116,5 @@ def test_what_was_made_is_listed_compared_and_posted_once(tmp_path: Path) -> Non
     ],
     ids=["frames of Java behind it", "another's error", "no error", "nothing"],
 )
-def test_of_a_cell_that_fails_its_sentence_is_told(sentence: str, said: str) -> None:
+def test_of_a_cell_that_fails_its_sentence_is_shown(sentence: str, said: str) -> None:
     assert said_by(sentence) == said

@@ -65,7 +65,7 @@ def test_an_objective_is_kept_or_missed_only_when_the_unknown_cannot_change_it(
     assert verdict_of(within, behind, unknown, 99.0) is verdict
 
 
-def test_time_of_which_nothing_was_told_between_is_unknown_and_no_part_of_the_share() -> None:
+def test_time_of_which_nothing_was_reported_between_is_unknown_and_no_part_of_the_share() -> None:
     found = gathered(course("orders", [5] * 20), course("orders", [5] * 20, first=40))
     of = one_group(found)
     assert (of.within_s, of.unknown_s, of.share_percent) == (2400, 1200, 100.0)
@@ -111,7 +111,7 @@ def test_a_group_that_came_or_went_is_judged_for_the_time_it_was_there() -> None
     assert gone.course == "w" * 10 + "-" * 50
 
 
-def test_what_gold_does_not_tell_of_yet_is_unknown() -> None:
+def test_what_gold_does_not_cover_yet_is_unknown() -> None:
     of = one_group(replace(gathered(course("orders", [5] * 30, first=30)), known_from=at(30)))
     assert (of.within_s, of.unknown_s) == (1800, 1800)
 
@@ -298,7 +298,7 @@ def test_a_failed_check_withholds_the_verdict_and_missing_rows_are_counted() -> 
     assert "withheld" in found.headline
 
 
-def test_what_is_new_is_told_against_the_hour_before_from_the_same_gold() -> None:
+def test_what_is_new_is_shown_against_the_hour_before_from_the_same_gold() -> None:
     found = numbers(
         gathered(
             course("orders", [5] * 60, first=-60),

@@ -48,7 +48,7 @@ def test_a_page_runs_nothing_fetches_nothing_and_shows_names_as_text() -> None:
     assert "default-src 'none'" in html
 
 
-def test_of_three_hundred_groups_those_with_something_to_tell_have_rows() -> None:
+def test_of_three_hundred_groups_those_with_news_have_rows() -> None:
     html = whole(numbers_of())
     assert html.count("<tr class=") == 2
     assert "295 more groups, never behind" in html

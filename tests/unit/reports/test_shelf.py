@@ -116,7 +116,7 @@ def test_numbers_that_are_not_those_of_the_row_are_none(tmp_path: Path) -> None:
     assert shelf.kept_numbers(run) is None
 
 
-def test_a_table_of_before_rebuilt_reports_were_told_apart_is_read_and_written(
+def test_a_table_of_before_rebuilt_reports_were_marked_is_read_and_written(
     tmp_path: Path,
 ) -> None:
     shelf = Shelf(Lake.at(str(tmp_path)))
@@ -137,7 +137,7 @@ def test_a_lake_without_reports_has_none(tmp_path: Path) -> None:
     assert Shelf(Lake.at(str(tmp_path))).listed() == ([], 0)
 
 
-def test_a_page_of_the_list_is_some_of_it_and_tells_of_all(shelf: Shelf) -> None:
+def test_a_page_of_the_list_is_some_of_it_and_counts_all(shelf: Shelf) -> None:
     whole = shelf.runs()
     assert shelf.listed() == (whole, 3)
     assert shelf.listed(skip=1, most=1) == (whole[1:2], 3)

@@ -45,7 +45,7 @@ def test_a_day_in_which_a_clock_is_set_has_its_own_length() -> None:
     assert str(window) == "Sunday 29 March 2026 (Europe/Berlin)"
 
 
-def test_longer_periods_are_told_in_longer_slots() -> None:
+def test_longer_periods_are_reported_in_longer_slots() -> None:
     at = moment("2026-03-04T08:00:00Z")
     slots = [last_of(Period(one), at).slot_s for one in ("hourly", "daily", "weekly")]
     assert slots == [60, 60, 300]

@@ -57,7 +57,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, 500, 60, 400 * DAY_MS])
-def test_a_step_forward_is_followed_at_once_and_told(step_ms: int) -> None:
+def test_a_step_forward_is_followed_at_once_and_reported(step_ms: int) -> None:
     machine = Machine()
     before_ms = machine.clock.now_ms()
     machine.set_by(step_ms)
@@ -69,7 +69,7 @@ def test_a_step_forward_is_followed_at_once_and_told(step_ms: int) -> None:
 
 
 @pytest.mark.parametrize("step_ms", [HOUR_MS, 500, 60])
-def test_a_step_back_is_told_and_made_up_for_in_twice_its_time_without_time_going_back(
+def test_a_step_back_is_reported_and_made_up_for_in_twice_its_time_without_time_going_back(
     step_ms: int,
 ) -> None:
     machine = Machine()
@@ -292,7 +292,7 @@ async def test_a_step_is_known_after_a_restart_too(tmp_path: Path, step_ms: int)
     await host.store.close()
 
 
-async def test_a_store_whose_stamps_are_ahead_of_the_clock_delays_no_longer_than_told(
+async def test_a_store_whose_stamps_are_ahead_of_the_clock_delays_no_longer_than_asked(
     tmp_path: Path,
 ) -> None:
     host = Host(tmp_path)

@@ -94,7 +94,7 @@ def test_a_run_of_an_executor_that_is_gone_is_lost(state: RunState) -> None:
 
 
 @pytest.mark.parametrize("state", [RunState.ACCEPTED, RunState.RUNNING])
-def test_what_an_executor_took_is_lost_when_it_is_idle_and_tells_no_result(
+def test_what_an_executor_took_is_lost_when_it_is_idle_and_reports_no_result(
     state: RunState,
 ) -> None:
     assert said(state, False, Sight.HERE, after_ms=10 * UNKNOWN_MS_MAX) is None

@@ -110,7 +110,7 @@ def test_each_shard_takes_its_own_rows_and_together_they_take_all(place: Any, ex
     assert [row.claims for row in history(place, example)] == [1] * 10
 
 
-def test_a_bad_path_is_told_in_the_log_and_after_four_failures_people_hear_of_it(
+def test_a_bad_path_is_logged_and_after_four_failures_people_are_notified(
     place: Any, example: Any
 ) -> None:
     example.rows.add(place.database, ["no/such/file.csv"])

@@ -67,7 +67,7 @@ async def test_each_hears_of_its_own_foreign_results() -> None:
     assert "runs 2" in str(found[2])
 
 
-async def test_a_transaction_that_fails_is_told_to_one_and_tried_for_the_others() -> None:
+async def test_a_transaction_that_fails_is_one_callers_error_and_tried_for_the_others() -> None:
     stored = Stored()
     stored.faults = [StoreUnavailable("locked"), StoreUnavailable("locked")]
     inbox = Inbox(stored.store)

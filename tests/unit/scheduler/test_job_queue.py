@@ -112,7 +112,7 @@ def test_a_kill_of_one_run_leaves_the_others() -> None:
     assert queue.ended(Gone(""))[1:] == [Start(a_run(3))]
 
 
-def test_a_kill_is_told_in_the_words_of_the_java_executor() -> None:
+def test_a_kill_is_reported_in_the_words_of_the_java_executor() -> None:
     queue = JobQueue()
     queue.offer(a_run(1))
     queue.offer(a_run(2))

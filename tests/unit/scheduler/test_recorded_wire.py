@@ -116,7 +116,7 @@ def test_words_of_both_sides_of_a_change_are_read() -> None:
     assert LogPage.of(Answer.decode(later).content).text == "x"
 
 
-def test_a_run_tells_when_it_was_planned_for_only_if_that_is_known() -> None:
+def test_a_run_says_when_it_was_planned_for_only_if_that_is_known() -> None:
     run = RunRequest(job_id=1, log_id=2, log_time_ms=3)
     assert b"fireTime" not in run.encode()
     planned = RunRequest(job_id=1, log_id=2, log_time_ms=3, fire_time_ms=0)

@@ -121,7 +121,7 @@ def test_logs_lie_where_xxl_job_has_them_and_old_days_go(tmp_path: Path) -> None
     assert (gone.to_line, gone.is_end) == (0, True)
 
 
-def test_what_an_executor_that_died_had_in_hand_is_told_apart(tmp_path: Path) -> None:
+def test_what_an_executor_that_died_had_in_hand_is_named(tmp_path: Path) -> None:
     files = RunFiles(tmp_path)
     for log_id in range(1, 5):
         files.accept((log_id, DAY_MS))

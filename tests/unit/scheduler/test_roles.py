@@ -38,7 +38,7 @@ def test_a_password_is_known_by_its_hash_alone() -> None:
 
 
 @pytest.mark.parametrize("password", ["short", "a" * 11, "a" * 1025])
-def test_a_password_that_is_too_short_or_too_long_is_refused_and_not_told(password: str) -> None:
+def test_a_password_that_is_too_short_or_too_long_is_refused_and_not_shown(password: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         password_hash(password)
     assert password not in str(refusal.value)

@@ -149,7 +149,9 @@ async def test_sync_messages_are_visible_only_once_they_are_safe(tmp_path: Path)
     await store.close()
 
 
-async def test_arrivals_are_told_in_log_order_with_what_a_held_pull_needs(tmp_path: Path) -> None:
+async def test_arrivals_are_reported_in_log_order_with_what_a_held_pull_needs(
+    tmp_path: Path,
+) -> None:
     clock = HandClock()
     store = await open_store(small_config(tmp_path), runtime=runtime_on(clock=clock))
     arrivals: list[tuple[str, int, int, int, int]] = []

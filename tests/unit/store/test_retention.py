@@ -120,7 +120,7 @@ async def test_the_fullest_of_the_volumes_with_messages_decides(
     await store.close()
 
 
-async def test_a_full_volume_beside_the_messages_is_told_and_no_message_goes(
+async def test_a_full_volume_beside_the_messages_is_reported_and_no_message_goes(
     tmp_path: Path,
 ) -> None:
     disk, listener = FailingDisk(), Listener()

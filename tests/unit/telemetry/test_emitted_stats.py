@@ -42,7 +42,7 @@ def one(info: ConsumerRunningInfo) -> ConsumeStats:
     return made
 
 
-def test_a_client_of_ours_tells_its_listeners_its_times_its_rests_and_the_division() -> None:
+def test_a_client_of_ours_reports_its_listeners_its_times_its_rests_and_the_division() -> None:
     made = one(OURS)
     assert (made.listeners, made.listeners_busy, made.listeners_queued) == (20, 20, 700)
     assert (made.consume_us_mean, made.consume_ms_p50, made.consume_ms_p99) == (12_500, 10, 80)
@@ -50,7 +50,7 @@ def test_a_client_of_ours_tells_its_listeners_its_times_its_rests_and_the_divisi
     assert (made.queues_held, made.topic_queues, made.group_members) == (3, 8, 3)
 
 
-def test_a_client_in_java_tells_its_threads_and_what_else_it_does_not_tell_is_unknown() -> None:
+def test_a_client_in_java_reports_its_threads_and_what_else_it_does_not_report_is_unknown() -> None:
     made = one(JAVA)
     assert (made.listeners, made.listeners_busy, made.listeners_queued) == (64, None, None)
     assert (made.consume_us_mean, made.consume_ms_p99, made.calls) == (None, None, None)
@@ -68,7 +68,7 @@ def test_numbers_that_are_none_are_unknown() -> None:
     assert (made.listeners, made.consume_us_mean, made.consumed) == (None, None, None)
 
 
-def test_changed_figures_are_told_after_a_rest_and_unchanged_ones_after_an_interval() -> None:
+def test_changed_figures_are_reported_after_a_rest_and_unchanged_ones_after_an_interval() -> None:
     emitted = EmittedStats(rest_ms=10, interval_ms=1000)
     first, other = one(OURS), replace(one(OURS), consumed=7)
     assert emitted.is_news(first, 0, losses=0)
@@ -79,7 +79,7 @@ def test_changed_figures_are_told_after_a_rest_and_unchanged_ones_after_an_inter
     assert emitted.is_news(other, 1500, losses=1)
 
 
-def test_beyond_the_limit_all_is_told_and_a_member_that_left_makes_room() -> None:
+def test_beyond_the_limit_all_is_reported_and_a_member_that_left_makes_room() -> None:
     emitted = EmittedStats(rest_ms=10, interval_ms=1000, count_max=1)
     assert emitted.is_news(one(OURS), 0, losses=0)
     stranger = replace(one(OURS), client_id="c@2")
@@ -105,7 +105,7 @@ def test_cold_reads_are_summed_by_group_and_topic_up_to_a_limit() -> None:
     assert sums.take(None) == []
 
 
-def test_reads_from_afar_are_told_with_what_the_process_read_from_disk_meanwhile() -> None:
+def test_reads_from_afar_are_reported_with_what_the_process_read_from_disk_meanwhile() -> None:
     sums = ColdReadSums()
     assert sums.take(5000) == []
 

@@ -36,7 +36,7 @@ def is_news(windows: EmittedWindows, window: ClientWindow, now_ms: int, *, losse
     return windows.is_news(replace(window), now_ms, losses=losses)
 
 
-def test_an_unchanged_window_is_told_once_in_its_interval() -> None:
+def test_an_unchanged_window_is_reported_once_in_its_interval() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     times = range(0, 2500, 100)
     assert [at for at in times if is_news(windows, WINDOW, at)] == [0, 1000, 2000]
@@ -49,7 +49,7 @@ def test_that_a_client_has_pulled_or_finished_something_elsewhere_is_no_change()
     assert not is_news(windows, later, 1)
 
 
-def test_each_other_change_is_told() -> None:
+def test_each_other_change_is_shown() -> None:
     changes: list[dict[str, object]] = [
         {"held_count": 2},
         {"held_ranges": [(5, 7), (8, 10)]},
@@ -68,14 +68,14 @@ def test_each_other_change_is_told() -> None:
         assert is_news(windows, replace(WINDOW, **change), 1), change  # type: ignore[arg-type]
 
 
-def test_when_facts_were_lost_every_window_is_told_anew() -> None:
+def test_when_facts_were_lost_every_window_is_reported_anew() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     assert is_news(windows, WINDOW, 0)
     assert is_news(windows, WINDOW, 1, losses=4)
     assert not is_news(windows, WINDOW, 2, losses=4)
 
 
-def test_a_queue_that_is_held_no_more_is_told_once_as_dropped_and_empty() -> None:
+def test_a_queue_that_is_held_no_more_is_reported_once_as_dropped_and_empty() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     other = replace(WINDOW, queue_id=1)
     assert is_news(windows, WINDOW, 0)
@@ -88,7 +88,7 @@ def test_a_queue_that_is_held_no_more_is_told_once_as_dropped_and_empty() -> Non
     assert len(windows) == 1
 
 
-def test_one_that_was_told_as_dropped_is_not_told_again_when_it_goes() -> None:
+def test_one_that_was_reported_as_dropped_is_not_reported_again_when_it_goes() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     assert is_news(windows, replace(WINDOW, dropped=True), 0)
     assert [one for one in windows.given_up("g", "c1", {}) if one] == []
@@ -104,7 +104,7 @@ def test_a_head_stands_from_when_it_was_first_seen_until_it_moves() -> None:
     assert windows.standing("g", "c1", since_ms=399) == []
 
 
-def test_a_head_in_no_listener_does_not_stand_where_the_client_tells_of_listeners() -> None:
+def test_a_head_in_no_listener_does_not_stand_where_the_client_reports_listeners() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     is_news(windows, replace(WINDOW, head_since_ms=None), 0)
     assert windows.standing("g", "c1", since_ms=0) == []
@@ -127,7 +127,7 @@ def test_the_stack_of_a_head_stays_with_it_and_goes_with_it() -> None:
     assert moved.stack is None
 
 
-def test_windows_beyond_the_limit_are_told_each_time_and_left_no_room_by_who_left() -> None:
+def test_windows_beyond_the_limit_are_reported_each_time_and_left_no_room_by_who_left() -> None:
     windows = EmittedWindows(INTERVAL_MS, count_max=1)
     other = replace(WINDOW, client_id="c2")
     assert is_news(windows, WINDOW, 0)
@@ -149,7 +149,7 @@ def test_what_a_client_held_goes_with_it() -> None:
     assert len(windows) == 0
 
 
-def test_of_a_client_that_answers_no_more_it_is_told_once_with_what_it_held() -> None:
+def test_of_a_client_that_answers_no_more_it_is_reported_once_with_what_it_held() -> None:
     windows = EmittedWindows(INTERVAL_MS)
     is_news(windows, WINDOW, 0)
     silent = [one for one in windows.unanswered("g", "c1") if one]
@@ -162,7 +162,7 @@ def test_of_a_client_that_answers_no_more_it_is_told_once_with_what_it_held() ->
     assert again.answered is True
 
 
-def test_a_client_that_turns_to_its_queue_no_more_is_told_by_the_broker_s_clock() -> None:
+def test_a_client_that_turns_to_its_queue_no_more_is_reported_by_the_broker_s_clock() -> None:
     """Its own clock may say anything: whether its last pull moved is what counts."""
     windows = EmittedWindows(10**9)
     answers = []

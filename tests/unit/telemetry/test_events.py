@@ -73,7 +73,7 @@ def test_milliseconds_of_the_port_are_microseconds_of_the_row_and_unknown_stays_
     assert empty["last_store_time"] is None
 
 
-def test_every_time_of_a_group_watermark_is_told_in_its_own_column() -> None:
+def test_every_time_of_a_group_watermark_is_reported_in_its_own_column() -> None:
     fact = GroupWatermark(
         "g", "orders", 1, 50, None, 40, 30, "EXACT", 1, 0, 60, 2, "client@1", None, 3, 4, 7,
         "CLUSTERING", 2,
@@ -100,7 +100,7 @@ def test_a_membership_change_without_queues_has_none() -> None:
     assert by_column(fact)[1]["queues"] is None
 
 
-def test_at_most_32_held_ranges_are_told() -> None:
+def test_at_most_32_held_ranges_are_reported() -> None:
     held = [(number * 10, number * 10 + 5) for number in range(40)]
     fact = ClientWindow(
         "client@1", "g", "orders", 0, 0, 395, 200, 4096, held, 3, 0, "id", 1, 0, False, False, 2, 3
@@ -167,7 +167,7 @@ def test_flushes_of_a_second_are_one_row_per_component_action_and_cause() -> Non
     assert sums.take() == []
 
 
-def test_a_seconds_row_tells_the_most_that_was_at_risk_and_nothing_where_nothing_is_known() -> None:
+def test_a_seconds_row_has_the_most_that_was_at_risk_and_nothing_where_nothing_is_known() -> None:
     sums = FlushSums()
     for at_risk_bytes in (40, 700, 0):
         sums.add(flush(10, flushed=100, at_risk_bytes=at_risk_bytes))

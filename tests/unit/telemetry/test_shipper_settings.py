@@ -29,7 +29,7 @@ def test_a_folder_is_known_by_its_absolute_path(tmp_path: Path) -> None:
     assert lake_address(str(tmp_path / "lake")) == str(tmp_path / "lake")
 
 
-def test_object_stores_are_told_what_their_own_tools_are_told_and_no_more() -> None:
+def test_object_stores_get_the_settings_of_their_own_tools_and_no_more() -> None:
     environment = {
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9000",

@@ -319,7 +319,7 @@ def test_so_many_logs_are_shortened_as_there_is_time_for_and_one_at_least(tmp_pa
     assert str(shorten(logs)) == ""
 
 
-def test_a_log_that_cannot_be_shortened_is_told_and_the_others_are(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_shortened_is_reported_and_the_others_are(tmp_path: Path) -> None:
     for name in "ab":
         handle = made(tmp_path / name)
         for number in range(1, 30):

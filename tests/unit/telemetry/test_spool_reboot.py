@@ -156,7 +156,7 @@ def test_a_crash_between_creating_a_segment_and_its_first_frame_loses_nothing(
     assert [table for _, table, _ in broker.rows()] == ["consume_offsets"], "no loss to report"
 
 
-def test_a_torn_tail_at_every_byte_is_cut_told_and_followed_by_a_gapless_seq(
+def test_a_torn_tail_at_every_byte_is_cut_reported_and_followed_by_a_gapless_seq(
     broker: Broker,
 ) -> None:
     telemetry = broker.boot()

@@ -58,7 +58,7 @@ def test_event_time_never_goes_back_and_passes_what_was_vouched_for(broker: Brok
     assert (first.as_of, second.as_of) == (5_000_000, 5_000_001)
 
 
-def test_an_idle_spool_tells_the_time_without_growing(broker: Broker) -> None:
+def test_an_idle_spool_reports_the_time_without_growing(broker: Broker) -> None:
     telemetry = broker.boot()
     broker.clock.us = 1_000_000
     telemetry.tick()
