@@ -1,7 +1,9 @@
-"""The list of planted bugs stays true as the code moves, and the runner tells caught from not."""
+"""The list of planted bugs stays true as the code moves, and the runner knows caught from not."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -55,6 +57,21 @@ def test_every_listed_mutant_can_be_planted() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_every_bug_is_code_that_runs_and_names_only_what_is_there(tmp_path: Path) -> None:
+    """Any test notices a file that cannot be read, or a name that stands for nothing."""
+    for number, mutant in enumerate(read_mutants()):
+        text = (ROOT / mutant.file).read_text(encoding="utf-8")
+        if mutant.file.endswith(".py"):
+            planted = text.replace(mutant.find, mutant.replace)
+            (tmp_path / f"{mutant.topic}_{number}.py").write_text(planted, encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--select", "F821,F823", "--output-format", "concise"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_no_bug_is_listed_twice() -> None:
     counted = Counter((mutant.file, mutant.find, mutant.replace) for mutant in read_mutants())
     assert [bug for bug, count in counted.items() if count > 1] == []
@@ -67,7 +84,7 @@ def test_a_bug_that_a_test_notices_is_caught_and_taken_out_again(tmp_path: Path)
 
 
 def test_bugs_as_long_as_the_right_text_are_planted_one_after_the_other(tmp_path: Path) -> None:
-    """Compiled modules are told apart by age and length: within a second, by neither."""
+    """Compiled modules are distinguished by age and length: within a second, by neither."""
     copy = project(tmp_path)
     blind = ("test_it.py::test_of_two",)
     outcomes = [
