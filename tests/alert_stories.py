@@ -38,7 +38,7 @@ def rule(**keys: Any) -> Rule:
 
 
 def rows(table: str, *given: Mapping[str, Any]) -> pl.DataFrame:
-    """Rows of a table: what they do not tell is usual, or null."""
+    """Rows of a table: what they leave out is usual, or null."""
     schema = watched()[table].none().schema
     usual = {
         "observed_at": NOON,

@@ -22,7 +22,7 @@ Data = bytes | bytearray | memoryview
 
 
 class FailingDisk(SystemDisk):
-    """Works until told otherwise."""
+    """Works until it is switched off."""
 
     __slots__ = (
         *("fail_syncs", "fail_writes", "free_bytes", "hold_making", "hold_syncs"),

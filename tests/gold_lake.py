@@ -216,7 +216,7 @@ def _duplicates(story: Story, queues: list[Queue]) -> None:
             to_offset=known,
             at_risk_messages=known - restored,
             redelivered_messages=0,
-            evidence=f"the broker died when the group was at {known}; who asks is told {restored}",
+            evidence=f"the broker died when the group was at {known}; readers are given {restored}",
             last={"outcome": "PASSED", "evidence": "the group pulled nothing of the range again"},
         )
     frozen = next(queue for queue in queues if queue.role == "frozen")

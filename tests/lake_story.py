@@ -58,7 +58,7 @@ class Fact:
 
 @dataclass
 class Story:
-    """Facts and answers as they are told; `write` numbers the facts and fills both folders."""
+    """Facts and answers as they come; `write` numbers the facts and fills both folders."""
 
     cast: Cast
     facts: list[Fact] = field(default_factory=list)

@@ -38,7 +38,7 @@ def to_executor() -> tuple[Recorded, ...]:
 
 @cache
 def to_admin() -> tuple[Recorded, ...]:
-    """What the executor told, in order."""
+    """What the executor said, in order."""
     return tuple(
         Recorded(
             exchange["path"],

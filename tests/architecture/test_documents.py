@@ -32,7 +32,7 @@ ELSEWHERE = re.compile(
 
 documents = [path for path in all_texts() if path.suffix == ".md"]
 present = [path for path in documents if path.name != "CHANGELOG.md"]
-"""Those that speak of the project as it is now; the changelog tells what was."""
+"""Those that speak of the project as it is now; the changelog says what was."""
 decisions = sorted(path for path in ADR.glob("*.md") if path.name != "README.md")
 
 

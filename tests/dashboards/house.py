@@ -34,7 +34,7 @@ LOG = ("run-log-page.data", "run-log-card.className", "run-log-tick.disabled")
 
 @dataclass
 class House:
-    """A database in which something is told, and the numbers of its jobs."""
+    """A database in which something happens, and the numbers of its jobs."""
 
     database: Database
     address: str

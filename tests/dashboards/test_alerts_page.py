@@ -54,7 +54,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e'\"; rm -rf ~ #"
 
 @pytest.fixture(scope="module")
 def file(story: Lake, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database in which the alerts of the story are, told a second after the end of data."""
+    """A database in which the alerts of the story are, stored a second after the end of data."""
     file = tmp_path_factory.mktemp("alerts") / "tidemark.db"
     database = Database.at(f"sqlite:///{file}")
     store_alerts(database, story.root, of_the_story())

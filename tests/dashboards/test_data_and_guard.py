@@ -137,7 +137,7 @@ class TestLakeData:
             begin, groups = end - timedelta(minutes=15), ["shipping", "billing"][: 1 + step % 2]
             followed = data.seen().lag_of(groups, begin, end)
             assert followed.equals(LakeData(lake).seen().lag_of(groups, begin, end))
-        assert carried.height < 13, "what nobody tells any more is gone after the look-back"
+        assert carried.height < 13, "what nobody reports any more is gone after the look-back"
 
     def test_header_and_tables_of_a_page_show_the_same_figures(self, tmp_path: Path) -> None:
         lake = write_gold_lake(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""Figures are functions: rows in, figure out; nothing else is needed to see that they tell the
+"""Figures are functions: rows in, figure out; nothing else is needed to see that they show the
 truth. Here plotly checks every word of them, which no page waits for.
 """
 

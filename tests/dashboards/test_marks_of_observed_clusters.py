@@ -1,4 +1,4 @@
-"""What pages say of a cluster that does not tell of itself: how it is known, and how exactly."""
+"""What pages say of a cluster that does not report itself: how it is known, and how exactly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAID = "watched from outside each 10 s: times are right to ± 10 s"
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake of two clusters, of which one is watched by an observer."""
     lake = tmp_path_factory.mktemp("watched") / "lake"
-    for cluster in ("told", "seen"):
+    for cluster in ("self", "seen"):
         story = ClusterStory(lake, cluster=cluster)
         if cluster == "seen":
             story.writer.emitter = "seen/broker-a/observer"
@@ -55,7 +55,7 @@ def test_the_page_of_a_group_that_reads_by_pop_says_so_with_what_is_not_acknowle
         facts = visit.page.locator(".facts")
         expect(facts).to_contain_text("reads byPOP, invisible time 15 s")
         expect(facts).to_contain_text("not acknowledged3 messages, the oldest since 12:01:")
-        visit.open("/group/orders-told?live=off&cluster=told")
+        visit.open("/group/orders-self?live=off&cluster=self")
         expect(facts).to_contain_text("judged to")
         expect(facts).not_to_contain_text("POP")
         assert visit.faults == []
@@ -75,8 +75,8 @@ def test_lists_of_groups_say_of_one_that_reads_by_pop_what_is_out_and_what_canno
             "reads by POP, invisible time 15 s. Not acknowledged: 3 messages"
         )
         expect(row).to_contain_text("UTC; what its members hold cannot be asked")
-        visit.open(f"{path.format('told')}?live=off&cluster=told")
-        row = visit.page.locator(f"{table} tr", has_text="orders-told")
+        visit.open(f"{path.format('self')}?live=off&cluster=self")
+        row = visit.page.locator(f"{table} tr", has_text="orders-self")
         expect(row).to_have_count(1)
         expect(row).not_to_contain_text("POP")
         assert visit.faults == []
@@ -86,7 +86,7 @@ def test_of_a_cluster_that_reports_itself_nothing_of_the_kind_is_said(
     windows: Windows, watched: Lake
 ) -> None:
     with serving(watched, END) as origin, visiting(windows, origin) as visit:
-        visit.open("/group/orders-told?live=off&cluster=told")
+        visit.open("/group/orders-self?live=off&cluster=self")
         expect(visit.page.locator(".facts")).to_contain_text("judged to")
         expect(visit.page.locator("#watched")).to_be_empty()
         assert "watched from outside" not in visit.text

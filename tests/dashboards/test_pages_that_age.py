@@ -19,7 +19,7 @@ from tests.gold_lake import END
 
 WITHIN_MS = 30_000
 NEARLY_STALE = END + timedelta(seconds=24)
-"""Six seconds before the data is too old to tell about now."""
+"""Six seconds before the data is too old to say anything about now."""
 CHECKS_NEARLY_OLD = END + timedelta(minutes=14, seconds=52)
 """The checks ran five seconds before the end of data, and count for 15 minutes."""
 
@@ -113,7 +113,7 @@ def test_however_much_the_header_says_its_button_stays_and_nothing_leaves_the_wi
         assert abs(middle(button) - middle(box_of(visit, ".brand"))) < 2, "they are on one line"
         assert width_px - button["x"] - button["width"] == pytest.approx(20, abs=1)
         if width_px >= 1440:
-            assert box_of(visit, ".top")["height"] < 60, "one line is enough for what it tells"
+            assert box_of(visit, ".top")["height"] < 60, "one line is enough for what it says"
 
         visit.page.evaluate(SILENT, LONG)
         expect(visit.page.locator("#freshness-chip")).to_contain_text("broker-d/0 any more")

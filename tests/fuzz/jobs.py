@@ -73,12 +73,12 @@ def cron_text(data: bytes) -> None:
 
 def _run(body: bytes) -> None:
     run = RunRequest.decode(body)
-    assert RunRequest.decode(run.encode()) == run, "a run is told as another"
+    assert RunRequest.decode(run.encode()) == run, "a run is read as another"
 
 
 def _log(body: bytes) -> None:
     request = LogRequest.decode(body)
-    assert LogRequest.decode(request.encode()) == request, "a question is told as another"
+    assert LogRequest.decode(request.encode()) == request, "a question is read as another"
 
 
 def _registration(body: bytes) -> None:
@@ -91,7 +91,7 @@ def _answer(body: bytes) -> None:
     again = Answer.decode(answer.encode())
     assert (again.code, again.is_success) == (answer.code, answer.is_success), "as another"
     page = LogPage.of(answer.content)
-    assert LogPage.of(page.as_content()) == page, "a page is told as another"
+    assert LogPage.of(page.as_content()) == page, "a page is read as another"
 
 
 def _job(body: bytes) -> None:

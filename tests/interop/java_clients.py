@@ -32,7 +32,7 @@ CHECKS = (
 OURS_ALONE = ("FullProperties",)
 """Of what Apache RocketMQ does not do: it takes properties that leave their retry no room."""
 ARGUMENTS = {"TagFilter": ("sql",)}
-"""What a check is told besides the name server: filter by MessageSelector.bySql as well."""
+"""What a check gets besides the name server: filter by MessageSelector.bySql as well."""
 CHECK_TIMEOUT_S = 240
 
 

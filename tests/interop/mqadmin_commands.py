@@ -204,7 +204,7 @@ DIFFERENCES = (
     Difference(
         r"getBrokerConfig",
         r"^metricsPromExporterHost\b",
-        "without a host RocketMQ tells its figures to every network, this broker to its machine",
+        "without a host RocketMQ shows its figures to every network, this broker to its machine",
     ),
     Difference(
         r"getBrokerConfig",
@@ -228,7 +228,7 @@ STABLE_FIGURES = r"^(brokerActive|brokerVersion|brokerVersionDesc|runtime|bootTi
 KEYS_ONLY = r"brokerStatus"
 """Outputs of which most values are of the moment: names must be equal, and values if stable."""
 KEYS_OF_BOTH = r"get(Broker|Namesrv)Config"
-"""Outputs in which each party tells the settings it has; those that both have must be equal."""
+"""Outputs in which each party shows the settings it has; those that both have must be equal."""
 
 
 def normalised(command: str, output: str) -> list[str]:

@@ -52,7 +52,7 @@ async def asked(broker: str, selectors: list[str]) -> tuple[dict[str, Row], dict
 
 
 async def _by_group(client: RawClient, group: str, selector: str) -> Row:
-    """As a Java client does: has it checked, tells it with a heartbeat, pulls."""
+    """As a Java client does: has it checked, sends it with a heartbeat, pulls."""
     data = SubscriptionData.by_selector(TOPIC, selector, SQL92_EXPRESSION, sub_version=1)
     check = await client.ask(
         RequestCode.CHECK_CLIENT_CONFIG, CheckClientRequest(client.client_id, group, data).encode()

@@ -41,7 +41,7 @@ import com.xxl.job.core.handler.IJobHandler
 
 class Told extends IJobHandler {{
     void execute() {{
-        XxlJobHelper.log("groovy {} was told {{}}", XxlJobHelper.jobParam)
+        XxlJobHelper.log("groovy {} was given {{}}", XxlJobHelper.jobParam)
     }}
 }}
 """
@@ -173,23 +173,23 @@ async def sources_are_sent_run_edited_and_rolled_back(scheduler: Scheduler) -> N
     groovy = scheduler.source("GLUE_GROOVY", GROOVY.format(1))
     first = await ended(scheduler.database, scheduler.run(groovy, "p4"))
     assert (first.state, first.result_code) == (RunState.DONE, 200), first
-    assert "groovy 1 was told p4" in await scheduler.log_with(first.log_id, "groovy")
+    assert "groovy 1 was given p4" in await scheduler.log_with(first.log_id, "groovy")
     scheduler.edit(groovy, GROOVY.format(2))
     second = await ended(scheduler.database, scheduler.run(groovy, "p5"))
-    assert "groovy 2 was told p5" in await scheduler.log_with(second.log_id, "groovy")
+    assert "groovy 2 was given p5" in await scheduler.log_with(second.log_id, "groovy")
     kept = scheduler.service.glue_of(groovy)
     scheduler.service.roll_back(groovy, kept[-1].glue_id)
     again = await ended(scheduler.database, scheduler.run(groovy, "p6"))
-    assert "groovy 1 was told p6" in await scheduler.log_with(again.log_id, "groovy")
+    assert "groovy 1 was given p6" in await scheduler.log_with(again.log_id, "groovy")
     assert len(scheduler.service.glue_of(groovy)) == 3
     scheduler.edit(groovy, "this is no Groovy {")
     broken = await ended(scheduler.database, scheduler.run(groovy, ""))
     assert broken.state in {RunState.FAILED, RunState.REFUSED}, broken
 
-    shell = scheduler.source("GLUE_SHELL", 'echo "shell 1 was told $1 shard $2/$3"')
+    shell = scheduler.source("GLUE_SHELL", 'echo "shell 1 was given $1 shard $2/$3"')
     good = await ended(scheduler.database, scheduler.run(shell, "p7"))
     assert (good.state, good.result_code) == (RunState.DONE, 200), good
-    assert "shell 1 was told p7 shard 0/1" in await scheduler.log_with(good.log_id, "shell 1")
+    assert "shell 1 was given p7 shard 0/1" in await scheduler.log_with(good.log_id, "shell 1")
     scheduler.edit(shell, "echo shell 2; exit 4")
     failed = await ended(scheduler.database, scheduler.run(shell, ""))
     assert (failed.state, failed.result_code) == (RunState.FAILED, 500)
@@ -215,7 +215,7 @@ async def test_a_java_executor_lives_under_our_centre(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", jars.XXL_JOB)
 async def test_a_java_executor_outlives_its_centre_and_beats(version: str, tmp_path: Path) -> None:
     """The centre is killed while a run is at work, and another listens where it did: the result
-    comes when the executor tells it again, each 30 s.
+    comes when the executor reports it again, each 30 s.
     """
     async with scheduling(tmp_path) as scheduler:
         database = scheduler.database

@@ -81,7 +81,7 @@ JAVA_TOPIC, JAVA_GROUP = "observed-java", "observed-java-stuck"
 async def test_a_java_client_of_an_earlier_rocketmq_reports_where_its_listener_stands(
     earlier_rocketmq: RealRocketMQ, tmp_path: Path
 ) -> None:
-    """Its first message never ends: what it holds is told, and the stack of the listener."""
+    """Its first message never ends: what it holds is reported, and the stack of the listener."""
     home = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
     command = java_consumer(tmp_path)
     command += [earlier_rocketmq.name_server, JAVA_GROUP, JAVA_TOPIC, "java-1"]

@@ -108,7 +108,7 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_reported(
         def conflicts() -> list[dict[str, Any]]:
             return is_reported("rebalance_events", AT_ODDS, kind="SUBSCRIPTION_CONFLICT")
 
-        await eventually(lambda: bool(conflicts()), "the conflict is told", within_s=120)
+        await eventually(lambda: bool(conflicts()), "the conflict is reported", within_s=120)
         second.close()
         await eventually(lambda: len(conflicts()) > 1, "they agree again", within_s=120)
 
@@ -126,7 +126,7 @@ async def test_members_at_odds_shared_ids_and_pulls_of_their_own_are_reported(
         def shared() -> list[dict[str, Any]]:
             return is_reported("rebalance_events", SHARED, kind="CLIENT_ID_SHARED")
 
-        await eventually(lambda: bool(shared()), "the shared id is told", within_s=200)
+        await eventually(lambda: bool(shared()), "the shared id is reported", within_s=200)
     _are_reported(conflicts(), shared())
     gold = run(steps(), bronze_of(tmp_path / "lake"), Evaluation())
     alerts = {one for one in fired(gold) if one[1] in (AT_ODDS, SHARED, LITE, HOARDING)}

@@ -110,7 +110,7 @@ class Play:
         return {int(line[2]) for line in lines if line[3] == body}
 
     def lives(self, kind: str) -> set[str]:
-        """The topics of which the observer has told this."""
+        """The topics of which the observer has reported this."""
         return {row["topic"] for row in spooled(self.home, "lifecycle") if row["kind"] == kind}
 
     def are_at(self, offsets: dict[str, int]) -> bool:

@@ -36,14 +36,14 @@ from tests.shipped_alerts import fired
 
 TOPIC, GROUPS = "observed-orders", ("observed-quick", "observed-stuck")
 WATCHED_S = 45
-"""Longer than a head may stand still before it is told."""
+"""Longer than a head may stand still before it is reported."""
 
 
 @contextmanager
 def observer(
     cluster: RealRocketMQ, folder: Path, *, ships: bool = True, period_s: int = 2
 ) -> Iterator[None]:
-    """`tidemark observe`, with a shipper if told so, until the end."""
+    """`tidemark observe`, with a shipper if asked for, until the end."""
     words = ["observe", "-n", cluster.name_server, "--period", str(period_s)]
     words += ["--home", str(folder / "home")]
     words += ["--lake", str(folder / "lake")] if ships else []
@@ -207,7 +207,7 @@ async def check_that_failures_are_reported(cluster: RealRocketMQ, tmp_path: Path
         offsets = await admin.groups.consume_stats(FAILING, topic)
         (queue,) = [one for one, progress in offsets.items() if progress.consumer_offset == 1]
         await admin.offsets.commit(FAILING, queue, 0)  # A 4.9 resets no single queue.
-        await eventually(lambda: spooled(home, "consume_offsets"), "the fall is told")
+        await eventually(lambda: spooled(home, "consume_offsets"), "the fall is reported")
     # Which of the two copies is seen first is a matter of turns.
     tried, dead = ["SENT_BACK", "SCHEDULED", "DELIVERED"], ["SENT_BACK", "DEAD_LETTERED"]
     assert steps() in (tried + dead, dead + tried)

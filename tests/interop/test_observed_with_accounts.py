@@ -120,7 +120,7 @@ async def test_three_rights_to_read_are_enough_and_a_missing_one_is_named(
             async def is_there() -> bool:
                 return bool(is_reported() and lacking())
 
-            await eventually(is_there, "what may be asked is told, and what not", within_s=30)
+            await eventually(is_there, "what may be asked is reported, and what not", within_s=30)
             assert not exact()
             (sentence,) = lacking()
             assert "Sub on Topic:* and on Group:TOOLS_CONSUMER" in sentence

@@ -130,7 +130,7 @@ async def ask_everything(broker: str) -> Said:
         ("reset", lambda: reset(one, queueId=0, offset=2)),
         ("query while it waits", lambda: query(one, 0)),
         ("commit while it waits", lambda: commit(one, 5)),
-        ("the pull that is told", lambda: pull(one, 4)),
+        ("the pull that is answered", lambda: pull(one, 4)),
         ("commit afterwards", lambda: commit(one, 3)),
         ("reset all to the beginning", lambda: reset(one)),
         ("clone", lambda: one.ask(R.CLONE_GROUP_OFFSET, **clone)),

@@ -62,7 +62,7 @@ OURS = ("http://10.0.0.1:9999/", "http://10.0.0.2:9999/")
 JAVA = ("http://10.0.0.3:9999/",)
 AT_WORK_MAX = 4
 JAVA_RETRY_S = 30
-"""XXL-Job's executors tell again what no admin took after so long."""
+"""XXL-Job's executors report again what no admin took after so long."""
 
 _LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
 

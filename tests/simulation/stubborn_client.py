@@ -272,7 +272,7 @@ class StubbornConsumer:
         for queue in mine:
             if queue not in self.windows:
                 changed = await self._take_up(queue) or changed
-        if changed:  # "messageQueueChanged": the subscription has a new version, told at once.
+        if changed:  # "messageQueueChanged": the subscription has a new version, sent at once.
             self._sub_version = self._now_ms()
             await self._heartbeat()
         return all(queue in self.windows for queue in mine)

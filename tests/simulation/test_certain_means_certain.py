@@ -129,7 +129,7 @@ async def killing(cluster: WatchedCluster) -> None:
     sending = asyncio.ensure_future(send_until(cluster, ended))
     await cluster.quiet()
     for number in range(1, KILLS + 1):
-        # Who was told where to begin has begun: the case that docs/adr/0032 gives up.
+        # Who was answered where to begin has begun: the case that docs/adr/0032 gives up.
         await asyncio.sleep(chance.uniform(1.0, chance.choice((1.5, 3.0, 7.0))))
         await cluster.kill(number)
     ended.set()
@@ -137,7 +137,7 @@ async def killing(cluster: WatchedCluster) -> None:
     await cluster.world.until(
         "all consumed", lambda: not cluster.history.unseen(), within_s=DRAINED_S
     )
-    await asyncio.sleep(DRAINED_S)  # Who was told where to begin has begun.
+    await asyncio.sleep(DRAINED_S)  # Who was answered where to begin has begun.
 
 
 @seeded(6)

@@ -154,7 +154,7 @@ class Shelf(SimCluster):
         return found
 
     async def check(self) -> None:
-        """Sound messages are served as they were, by queue and key; less than all was told."""
+        """Sound messages are served as they were, by queue and key; less than all was reported."""
         assert self.broker is not None
         store, served, by_tag = self.broker.state.store, self.stored(), self.served_by_tag()
         await asyncio.sleep(2.0)  # What a pull has met is in the spool.
@@ -170,7 +170,9 @@ class Shelf(SimCluster):
             place = each.queue_id, each.queue_offset
             assert place in by_tag, f"{each} is hidden from its tag after {self.flipped}"
             assert asked.physical_offsets == [each.begin], f"{each} by its key: {asked}"
-        assert not missing or self.reported("LOG_HOLE"), f"{missing} are gone, and nobody was told"
+        assert not missing or self.reported("LOG_HOLE"), (
+            f"{missing} are gone, and nothing was reported"
+        )
 
 
 async def flips(world: World) -> None:

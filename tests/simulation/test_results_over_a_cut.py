@@ -18,7 +18,7 @@ from tests.simulation.world.loop import VirtualLoop
 SETTLED_S, CUT_S, HEALED_S = 30, 50, 120
 EACH_S = 2
 RETRY_S_MAX = 30
-"""An executor tells again within so long."""
+"""An executor reports again within so long."""
 
 
 @seeded(2)
@@ -46,7 +46,7 @@ def test_results_that_a_cut_has_kept_from_the_centres_come_when_it_is_healed(
         for name in CENTRES:
             world.begin_centre(name)
         await asyncio.sleep(SETTLED_S)
-        while not (at_work := begun_and_open()):  # noqa: ASYNC110 - rows tell nobody
+        while not (at_work := begun_and_open()):  # noqa: ASYNC110 - rows wake nobody
             await asyncio.sleep(0.05)
         world.cut |= {(centre, OURS[0]) for centre in CENTRES.values()}
         await asyncio.sleep(CUT_S)

@@ -113,7 +113,7 @@ def test_a_killed_process_loses_nothing_it_had_written(seed: int) -> None:
                 reported += 1
                 telemetry.observe(LifecycleEvent("BOOT", f"fact {reported}"))
                 telemetry.write_turn()
-            telemetry.observe(LifecycleEvent("BOOT", "told in a turn that never ended"))
+            telemetry.observe(LifecycleEvent("BOOT", "emitted in a turn that never ended"))
             world.node(HOST).crash(power_cut=False)
         await boot(world)
         disk = world.node(HOST).runtime.disk
@@ -156,7 +156,7 @@ def test_a_full_disk_costs_rows_that_are_counted_and_no_seq() -> None:
 
 
 def test_what_happened_to_the_broker_itself_waits_for_room_in_its_order() -> None:
-    """Row C7: that the disk was full is told, though it was full."""
+    """Row C7: that the disk was full is reported, though it was full."""
 
     async def scenario(world: World) -> None:
         telemetry = await boot(world)
@@ -257,7 +257,7 @@ def test_lives_that_begin_with_and_without_room_leave_no_gap_and_no_half_segment
         facts = [int(detail.split()[1]) for detail in details(disk, "BOOT")]
         assert facts == sorted(set(facts)), "in order, none twice"
         if loss_free:
-            assert facts == list(range(1, reported + 1)), "what waited for room was told"
+            assert facts == list(range(1, reported + 1)), "what waited for room was reported"
 
     run_world(seed, scenario)
 

@@ -136,7 +136,7 @@ class Story:
 
     def check_rows(self, store: MessageStore, listener: Listener) -> None:
         """Of what the last row counted as written, at most written - flushed (after SIGKILL:
-        written - committed) is lost, and recovery tells no less than the row knew.
+        written - committed) is lost, and recovery reports no less than the row knew.
         """
         rows = self.listener.flushes("COMMIT_LOG")
         if not rows or rows[-1].cause == "RECOVERY":

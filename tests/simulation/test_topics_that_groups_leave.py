@@ -117,7 +117,7 @@ async def test_a_topic_is_not_left_while_a_member_subscribes_to_nothing_as_polle
 
 
 def assigned(stage: Stage) -> int:
-    """How often it was told that somebody owns the queue."""
+    """How often it was answered that somebody owns the queue."""
     queues = [row["queues"] for _, row in rows(stage, "rebalance_events") if is_assigned(row)]
     return sum(TOPIC in queue for one in queues for queue in one)
 

@@ -19,7 +19,7 @@ from tests.simulation.world import World, run_world
 
 SETTINGS = {"full_sample_interval_ms": 20_000}
 TOLD_S = 4.0
-"""Virtual seconds in which what has moved is told."""
+"""Virtual seconds in which what has moved is emitted."""
 
 
 def parts_of(cluster: SimCluster) -> BrokerState:

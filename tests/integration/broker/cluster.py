@@ -64,7 +64,7 @@ class RawClient:
     running_info: dict[str, Any] = field(default_factory=dict)
     status_table: dict[str, Any] = field(default_factory=dict)
     jstack: str | None = None
-    """The stacks of its threads, as it tells them when asked."""
+    """The stacks of its threads, as it returns them when asked."""
     stacks_asked_count: int = 0
     """How often the broker has asked for them."""
     asked_count: int = 0
@@ -170,7 +170,7 @@ class RawClient:
         wait_ms: int = 0,
         **more: object,
     ) -> RemotingCommand:
-        """PULL_MESSAGE that carries its own subscription (`*` unless told); by GROUP, but for dead
+        """PULL_MESSAGE that carries its own subscription (`*` unless given); by GROUP, but for dead
         letters, which no group reads of its own.
         """
         header: dict[str, object] = {

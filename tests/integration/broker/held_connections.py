@@ -19,7 +19,7 @@ CONNECT_TIMEOUT_S = 30
 
 
 def hold(address: str, count: int) -> None:
-    """Open `count` connections, tell when the server has answered on each, hold them until the
+    """Open `count` connections, print when the server has answered on each, hold them until the
     parent ends us.
     """
     allow_descriptors(count + 100)

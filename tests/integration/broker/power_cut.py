@@ -1,5 +1,5 @@
 """A power cut that takes what was not synced, from copies of a running broker's store: its log as
-it was at one moment, and what it told as that was at a later one.
+it was at one moment, and what it reported as that was at a later one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Cut:
         shutil.copytree(self._running, self._left, ignore=shutil.ignore_patterns("*.lock", "lock"))
 
     async def spool_is_synced_up_to_here(self, *tails: tuple[str, int]) -> None:
-        """Once it carries these (topic, queue offset), all that was told until now is kept."""
+        """Once it carries these (topic, queue offset), all that was reported until now is kept."""
 
         async def has_them() -> bool:
             there = {(one.topic, one.queue_offset) for one in carried_tails(self._running)}

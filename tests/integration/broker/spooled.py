@@ -1,4 +1,4 @@
-"""What a broker has told, read back from its spool: rows by table, as dictionaries."""
+"""What a broker has emitted, read back from its spool: rows by table, as dictionaries."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ async def test_an_operator_can_decide_about_every_dead_letter_and_look_at_it(
                 wanted = [("DISCARDED", "REDRIVEN")[number % 2] for number in range(len(letters))]
                 return [one.fate for one in reported] == wanted
 
-            await eventually(all_decided, "each letter is told as decided about")
+            await eventually(all_decided, "each letter is reported as decided about")
         finally:
             await admin.close()
 

@@ -1,4 +1,4 @@
-"""Every request code against every kind of sender, over TCP: who is let in, and what they are told.
+"""Every request code against every kind of sender, over TCP: who is let in, how others are refused.
 
 The table below is the contract; it is written down apart from the engine's own. A code that is
 missing here fails the test, so that nobody adds a request without saying who may send it.

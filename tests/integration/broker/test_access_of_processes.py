@@ -121,7 +121,7 @@ def test_accounts_hold_over_a_restart_and_no_secret_is_written_anywhere(tmp_path
 
 
 async def one_life(engine: OurEngine, body: bytes) -> None:
-    """What the shop may, what it may not, and what a guesser is told."""
+    """What the shop may, what it may not, and what a guesser is answered."""
     await send(engine, None, "orders", body)
     with pytest.raises(TidemarkError, match="no PUB permission for topic private"):
         await send(engine, None, "private", b"never")

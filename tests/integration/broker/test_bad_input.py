@@ -316,6 +316,6 @@ async def test_malformed_bytes_end_their_connection_and_no_other(
             lifecycle = spooled(tmp_path / "store", "lifecycle")
             return any(row["kind"] == "MALFORMED_CONNECTION" for row in lifecycle)
 
-        await eventually(is_logged, "the malformed connection is told")
+        await eventually(is_logged, "the malformed connection is logged")
     warnings = [record for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1, [record.getMessage() for record in warnings]

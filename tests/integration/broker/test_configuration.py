@@ -195,7 +195,7 @@ def test_settings_kept_in_the_store_survive_their_file_or_a_start_says_so(
     with party(log, *options) as broker:
         assert picked(talk(broker.address, settings), *keys) == answer
         broker.stop()
-    assert log.read_text().count(said) == 1, "it is told once"
+    assert log.read_text().count(said) == 1, "it is logged once"
 
 
 def test_a_broker_without_write_permission_is_routed_as_such_and_refuses(tmp_path: Path) -> None:

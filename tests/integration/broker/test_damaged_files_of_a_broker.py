@@ -1,5 +1,5 @@
 """Each file of a store, each damage, each kind of stop: what a broker that starts on it has, and
-what it tells. A row of the table of damaged files is a test.
+what it reports. A row of the table of damaged files is a test.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stores:
             shutil.copytree(root, copy)
             start = start_on(copy)
             assert start.refused is None
-            assert start.reported == [], "a sound store has nothing to tell"
+            assert start.reported == [], "a sound store has nothing to report"
             has = {name: value for name, value in start.has.items() if name[0] != "row"}
             self._own[clean] = root, has | rows_in(root)
         return self._own[clean]
@@ -87,8 +87,8 @@ def test_a_damaged_file_is_mended_or_reported(
     start = start_on(root)
     assert start.refused is None, start.refused
     gone = less(before, start.has)
-    assert start.reported or not gone, f"gone, and nobody was told: {gone[:5]}"
-    assert expected in outcome_of(start, gone), f"gone: {gone[:5]}; told: {start.reported[:3]}"
+    assert start.reported or not gone, f"gone, and nothing was reported: {gone[:5]}"
+    assert expected in outcome_of(start, gone), f"gone: {gone[:5]}; reported: {start.reported[:3]}"
     again = start_on(root)
     assert again.refused is None, f"the next start is refused: {again.refused}"
     left = {name: value for name, value in start.has.items() if name in before}

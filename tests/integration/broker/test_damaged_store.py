@@ -1,5 +1,5 @@
 """A broker on a store that was damaged below what was synced: it starts, serves both sides, lets
-consumers pass, and says what is gone; or, told to be strict, it refuses.
+consumers pass, and says what is gone; or, if it is to be strict, it refuses.
 """
 
 from __future__ import annotations

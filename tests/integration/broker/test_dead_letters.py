@@ -1,5 +1,5 @@
 """Rows E1 and E2: what becomes of failed messages, step by step, until they are consumed, re-driven
-or discarded; every step is told and the sums close. A broker over TCP, restarted on the way.
+or discarded; every step is reported and the sums close. A broker over TCP, restarted on the way.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ async def kill_one_at(running: Cluster, address: str) -> None:
 
 
 def balance(folder: Path) -> Counter[str]:
-    """Steps told so far; the laws that hold at any time are checked."""
+    """Steps reported so far; the laws that hold at any time are checked."""
     steps = Counter(row["step"] for row in spooled(folder / "store", "retry_dlq_flow"))
     assert steps["SENT_BACK"] == steps["SCHEDULED"] + steps["DEAD_LETTERED"]
     assert steps["DELIVERED"] <= steps["SCHEDULED"]

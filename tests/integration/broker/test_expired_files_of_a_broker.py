@@ -1,4 +1,4 @@
-"""Row C5 through a broker: what retention deletes, who is told, where a late consumer goes on."""
+"""Row C5 through a broker: what retention deletes and reports, where a late consumer goes on."""
 
 from __future__ import annotations
 

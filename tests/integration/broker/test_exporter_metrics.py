@@ -95,7 +95,7 @@ async def test_what_clients_say_of_their_consuming_is_reported_until_they_leave(
 
         for one in (client, silent):
             await one.heartbeat()
-        await eventually(some, "the client's figures are told")
+        await eventually(some, "the client's figures are reported")
         assert await is_reported() == {
             "orders": {
                 "consumer_pull_rt": 12.5,

@@ -1,4 +1,4 @@
-"""A broker on a disk that is full, slow or broken: writes are refused or told to be not yet safe,
+"""A broker on a disk that is full, slow or broken: writes are refused or answered as not yet safe,
 reads go on."""
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def test_a_sync_that_does_not_end_in_time_is_answered_as_stored_but_not_sa
         disk.hold_syncs = asyncio.Event()
         slow = await client.send(b"not yet safe")
         assert slow.code == ResponseCode.FLUSH_DISK_TIMEOUT
-        assert slow.fields["queueOffset"] == "1", "it is stored, and where is told"
+        assert slow.fields["queueOffset"] == "1", "it is stored, and the answer says where"
         impatient = await client.send(b"does not wait", WAIT="false")
         assert impatient.code == ResponseCode.SUCCESS
         assert bodies(await client.pull(0)) == [b"safe"], "what is not safe is not delivered"

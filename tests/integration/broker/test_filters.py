@@ -69,7 +69,7 @@ async def heartbeat(client: RawClient, *subscriptions: SubscriptionData) -> None
 
 
 async def pull_as_member(client: RawClient, version: int = 1) -> RemotingCommand:
-    """A pull that relies on what the group's heartbeats told."""
+    """A pull that relies on what the group's heartbeats said."""
     return await client.pull(
         0, topic=PAINT, sysFlag=0, subVersion=version, expressionType="SQL92", subscription=""
     )

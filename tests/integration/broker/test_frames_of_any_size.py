@@ -285,7 +285,7 @@ async def test_what_a_tool_says_of_a_group_has_an_end(tmp_path: Path) -> None:
             {"attributes": {"note": {"a": 1}}},
             {"brokerId": 2**63},
         ):
-            config = {"groupName": "told"} | wrong
+            config = {"groupName": "reported"} | wrong
             one = json.dumps(config).encode()
             refused = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, one)
             assert refused.code == ResponseCode.INVALID_PARAMETER, wrong

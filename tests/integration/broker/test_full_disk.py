@@ -139,7 +139,7 @@ def test_a_broker_lives_through_a_full_disk_and_loses_nothing_acknowledged(
             disk.free()
             talk(first.address, resumes)
             first.kill()
-        assert len(details_of(disk, "DISK_FULL")) == 1, "told once, not with every refusal"
+        assert len(details_of(disk, "DISK_FULL")) == 1, "reported once, not with every refusal"
         with broker(disk, "--flush", flush) as second:
             disk.fill()
             talk(second.address, reads_and_commits)
@@ -202,7 +202,7 @@ def test_a_broker_starts_on_a_full_disk_serves_reads_and_reports_later(
         disk.fill()
         with broker(disk) as second:
             talk(second.address, has_all)
-            assert len(details_of(disk, "BOOT")) == boots, "there is no room to tell it"
+            assert len(details_of(disk, "BOOT")) == boots, "there is no room to report it"
             assert (disk.outside / "store" / "abort").exists()
             disk.free()
 
@@ -212,7 +212,7 @@ def test_a_broker_starts_on_a_full_disk_serves_reads_and_reports_later(
                 ]
                 return len(details_of(disk, "BOOT")) == boots + 1 and bool(lost)
 
-            asyncio.run(eventually(is_reported, "the start and what was lost are told"))
+            asyncio.run(eventually(is_reported, "the start and what was lost are reported"))
             talk(second.address, has_all)
             second.stop()
         assert "Traceback" not in log_of(disk).read_text()
@@ -255,7 +255,9 @@ def test_what_fits_the_log_is_kept_though_queues_and_telemetry_find_no_room(tmp_
             async def is_reported() -> bool:
                 return bool(details_of(disk, "DISK_FULL"))
 
-            asyncio.run(eventually(is_reported, "the full disk is told when there is room for it"))
+            asyncio.run(
+                eventually(is_reported, "the full disk is reported when there is room for it")
+            )
             first.kill()
         assert len(acked) > 20
         with broker(disk) as second:

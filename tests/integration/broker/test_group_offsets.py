@@ -181,7 +181,7 @@ async def consumed_by(running: Cluster, consumer: PushConsumer, seen: Seen, coun
 async def test_an_older_brokers_reset_is_pushed_to_the_members_who_report_it(
     tmp_path: Path,
 ) -> None:
-    """RESET_CONSUMER_CLIENT_OFFSET (220): told as a reset, though the member's report brings it."""
+    """RESET_CONSUMER_CLIENT_OFFSET (220): a reset, though a member's report brings it."""
     config = broker_config(tmp_path, use_server_side_reset_offset=False)
     async with cluster(config) as running:
         client, seen = running.client(), Seen()
@@ -242,7 +242,7 @@ async def test_a_clients_reset_by_the_broker_ends_exactly_where_it_was_sent(tmp_
                 await send(client, 1, 0)  # Wakes the pull that is held.
                 return not running.broker.state.offsets.reset_pending(GROUP, TOPIC, 0)
 
-            await eventually(is_reported, "the held pull of queue 0 is told of its reset")
+            await eventually(is_reported, "the held pull of queue 0 gets its reset")
             end = running.broker.state.store.max_offset(TOPIC, 0)
             committed = running.broker.state.offsets.committed
             await until(lambda: committed(GROUP, TOPIC, 0) == end, "it goes on from there")
@@ -313,7 +313,7 @@ async def test_a_file_of_rocketmq_is_taken_over_and_a_negative_offset_in_it_is_n
 async def test_an_offset_raised_by_hand_is_reported_with_what_it_passes_over(
     tmp_path: Path, raised_to: int, begins_at: int
 ) -> None:
-    """Row A10: pulled is not consumed, so the last report counts, and it is told once."""
+    """Row A10: pulled is not consumed, so the last report counts, and it is reported once."""
     config = broker_config(tmp_path)
     path = Path(config.config_folder) / "consumerOffset.json"
     for life in range(3):

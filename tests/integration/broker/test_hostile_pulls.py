@@ -177,7 +177,7 @@ async def test_a_pull_has_no_more_tags_of_its_own_than_a_heartbeat_may_have(tmp_
 
 
 async def put_many(client: RawClient, count: int) -> None:
-    """So many messages that each take long to be told from the wanted ones."""
+    """So many messages that each take long to distinguish from the wanted ones."""
     properties = "".join(f"{name}\x01{value}\x02" for name, value in DEAR.items())
     for _ in range(count):
         await client.send(b"", properties=properties)

@@ -1,5 +1,5 @@
-"""A broker with long tables: marks, members and pulls are told in steps, and what stands still is
-not looked at. Counted in rows, messages and instructions, never in time.
+"""A broker with long tables: it goes through marks, members and pulls in steps, and does not look
+at what stands still. Counted in rows, messages and instructions, never in time.
 """
 
 from __future__ import annotations

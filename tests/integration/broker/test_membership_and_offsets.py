@@ -410,7 +410,7 @@ async def test_who_was_answered_where_to_begin_and_gave_the_queue_back_is_soon_k
 
 
 async def test_a_consumer_sends_each_broker_offsets_of_its_own_queues_only(tmp_path: Path) -> None:
-    """It names the queues of all brokers to each: as told by two, one retry would be two, and one
+    """It names the queues of all brokers to each: ordered by two, one retry would be two, and one
     broker's window would be another's.
     """
     async with cluster(broker_config(tmp_path, window_sample_interval_ms=100)) as running:

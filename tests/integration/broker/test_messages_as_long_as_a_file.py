@@ -109,7 +109,7 @@ async def test_a_batch_of_messages_is_refused_for_the_one_that_is_too_long(tmp_p
 async def test_what_another_broker_took_in_too_long_stands_in_nobodys_way(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing can hold its further copies: it is told, and everybody behind it goes on."""
+    """Nothing can hold its further copies: it is reported, and everybody behind it goes on."""
     config = broker_config(tmp_path, log_bytes=FILE_BYTES, **QUICK)
     async with cluster(config) as running:
         store, client = running.broker.state.store, running.client()

@@ -1,4 +1,4 @@
-"""Prometheus metrics: what a scrape tells is what clients did, under RocketMQ 5's names, read by
+"""Prometheus metrics: what a scrape returns is what clients did, under RocketMQ 5's names, read by
 Prometheus' own parser."""
 
 from __future__ import annotations

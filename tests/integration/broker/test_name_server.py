@@ -176,7 +176,7 @@ async def test_a_topic_deleted_there_that_its_broker_has_made_again_is_routed_ag
         assert not await is_routed()
         await eventually(is_routed, "its broker has it, and no topic has changed")
         await names.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="quiet")
-        for number in range(20):  # Each is told at once, and never the whole table but on time.
+        for number in range(20):  # Each is sent at once, and never the whole table but on time.
             await client.send(topic=f"news-{number}")
             await asyncio.sleep(0.05)
         assert await is_routed()
@@ -221,7 +221,7 @@ async def test_a_broker_with_very_many_topics_registers_in_parts_and_only_where_
         await eventually(settled, "the version heard is that of the table", within_s=30)
         broker_name = running.broker.state.node.config.broker_name
         await names.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName=broker_name)
-        await asyncio.sleep(1.2)  # Some rounds, that tell nothing new.
+        await asyncio.sleep(1.2)  # Some rounds, that send nothing new.
         assert await perm(first) == await perm(last) == 4, "what was wiped stays wiped"
         topics.put(TopicConfig("another", 1, 1, 6))
         running.broker.state.changes.of_topics()
@@ -286,7 +286,7 @@ async def test_settings_are_kept_over_a_restart_and_order_settings_go_to_brokers
         assert value.fields == {"value": "broker-a:4"}
         await register(client)
         route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
-        assert json.loads(route.body)["orderTopicConf"] is None, "not told unless asked to"
+        assert json.loads(route.body)["orderTopicConf"] is None, "not sent unless asked for"
         table = await client.ask(
             RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG"
         )

@@ -1,5 +1,5 @@
-"""Where a client was told to go on, and what the broker knew then: what lies between is consumed
-twice, and can be predicted from this row.
+"""Where a broker lets a client go on, and what it knew then: what lies between is consumed twice,
+and can be predicted from this row.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a broker tells of its queues, and of groups on them, each second: those that moved, so many
-at most.
+"""What a broker reports of its queues, and of groups on them, each second: those that moved, with
+a limit.
 """
 
 from __future__ import annotations
@@ -61,16 +61,18 @@ async def test_a_queue_is_reported_when_it_moves_and_once_more_when_that_is_flus
         async def first_is_safe() -> bool:
             return (0, 1, 1) in reported_ends(tmp_path, 0)
 
-        await eventually(first_is_safe, "the first message is told as flushed")
-        assert (0, 1, 0) in reported_ends(tmp_path, 0), "it was told before, as not flushed"
+        await eventually(first_is_safe, "the first message is reported as flushed")
+        assert (0, 1, 0) in reported_ends(tmp_path, 0), "it was reported before, as not flushed"
         rows_before = len(reported_ends(tmp_path, 0))
         await client.send(queue_id=1)
 
         async def second_is_safe() -> bool:
             return (0, 1, 1) in reported_ends(tmp_path, 1)
 
-        await eventually(second_is_safe, "the other queue's message is told as flushed")
-        assert len(reported_ends(tmp_path, 0)) == rows_before, "what stands still is not told again"
+        await eventually(second_is_safe, "the other queue's message is reported as flushed")
+        assert len(reported_ends(tmp_path, 0)) == rows_before, (
+            "what stands still is not reported again"
+        )
 
 
 async def test_what_retention_took_and_a_topic_that_went_are_reported(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ async def test_what_retention_took_and_a_topic_that_went_are_reported(tmp_path: 
         async def all_are_reported() -> bool:
             return (0, 40, 40) in reported_ends(tmp_path, 0)
 
-        await eventually(all_are_reported, "forty messages are told as flushed")
+        await eventually(all_are_reported, "forty messages are reported as flushed")
         for path in (tmp_path / "store/commitlog").iterdir():
             os.utime(path, (1, 1))
         await client.ask(RequestCode.DELETE_EXPIRED_COMMITLOG)
@@ -93,7 +95,7 @@ async def test_what_retention_took_and_a_topic_that_went_are_reported(tmp_path: 
         async def first_offset_moved() -> bool:
             return any(minimum > 0 for minimum, _, _ in reported_ends(tmp_path, 0))
 
-        await eventually(first_offset_moved, "the queue's first offset is told")
+        await eventually(first_offset_moved, "the queue's first offset is reported")
         await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=TOPIC)
         rows_before = reported_ends(tmp_path, 0)
         await client.send(topic="other")
@@ -101,8 +103,8 @@ async def test_what_retention_took_and_a_topic_that_went_are_reported(tmp_path: 
         async def other_is_reported() -> bool:
             return queue_of(spooled(tmp_path / "store", "queue_watermarks")[-1]) == ("other", 0)
 
-        await eventually(other_is_reported, "the other topic's message is told")
-        assert reported_ends(tmp_path, 0) == rows_before, "a topic that went is not told of"
+        await eventually(other_is_reported, "the other topic's message is reported")
+        assert reported_ends(tmp_path, 0) == rows_before, "a topic that went is not reported"
         await client.send()
 
         async def begins_anew() -> bool:
@@ -134,7 +136,7 @@ async def test_of_very_many_that_move_those_reported_longest_ago_come_first(tmp_
         rows = [fact for fact in listener.facts if isinstance(fact, QueueWatermark)]
         reported_queues.extend(row.queue_id for row in rows)
     first = reported_queues[:WATERMARKS_PER_SAMPLE_MAX]
-    assert len(set(first)) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
+    assert len(set(first)) == WATERMARKS_PER_SAMPLE_MAX, "one sample reports no more"
     assert set(reported_queues) == set(range(count)), "the next one begins with the others"
 
 
@@ -155,7 +157,7 @@ async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -
         for queue_id in range(count):
             state.offsets.commit(GROUP, TOPIC, queue_id, 1, now_ms=state.clock.now_ms())
         await in_steps(watermarks.sample(state.clock.now_ms()))
-        assert len(reported_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample tells no more"
+        assert len(reported_queues()) == WATERMARKS_PER_SAMPLE_MAX, "one sample reports no more"
         await in_steps(watermarks.sample(state.clock.now_ms()))
         assert set(reported_queues()) == set(range(count)), "the next one goes on from there"
         reported_before = len(reported_queues())
@@ -163,7 +165,7 @@ async def test_of_very_many_queues_of_groups_each_has_its_turn(tmp_path: Path) -
         await in_steps(watermarks.sample(state.clock.now_ms()))
         await in_steps(watermarks.sample(state.clock.now_ms()))
         assert reported_queues()[reported_before:].count(7) == 1, (
-            "who moved is told when its turn comes"
+            "what moved is reported when its turn comes"
         )
 
 
@@ -215,7 +217,7 @@ async def test_nothing_is_reported_of_a_group_that_pulls_and_reports_at_the_end_
         async def rests() -> bool:
             return marks_of_group(tmp_path, "committed", "persisted")[-1:] == [(1, 1)]
 
-        await eventually(rests, "its offset is told as persisted")
+        await eventually(rests, "its offset is reported as persisted")
         rows_before = len(spooled(tmp_path / "store", "group_watermarks"))
         for _ in range(10):
             await client.pull(1)
@@ -227,7 +229,7 @@ async def test_nothing_is_reported_of_a_group_that_pulls_and_reports_at_the_end_
         async def waits() -> bool:
             return marks_of_group(tmp_path, "max_offset")[-1] == (2,)
 
-        await eventually(waits, "that a message waits is told")
+        await eventually(waits, "that a message waits is reported")
         row = spooled(tmp_path / "store", "group_watermarks")[-1]
         assert row["reports"] == 10, "none of them is left out"
         rows_before = len(spooled(tmp_path / "store", "group_watermarks"))

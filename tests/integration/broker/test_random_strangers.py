@@ -170,7 +170,7 @@ async def test_nothing_of_anothers_is_read_moved_ended_taken_or_pushed_to(tmp_pa
     async with cluster(config) as running:
         shop = await a_shop(running)
         before = shop.state()
-        shop.pushed.clear()  # It was told of its own joining.
+        shop.pushed.clear()  # It was notified of its own joining.
         codes = await ask_as(RIVAL, Stranger(SEED, shop))
         assert codes[ResponseCode.SUCCESS] > REQUESTS // 50, "it does get what is its own"
         assert codes[ResponseCode.NO_PERMISSION] > REQUESTS // 3

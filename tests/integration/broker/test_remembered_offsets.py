@@ -144,7 +144,7 @@ async def test_members_that_are_sent_a_reset_report_the_offset_that_they_were_se
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         assert (await tool.ask(code, queueId=-1, **to_the_end)).code == ResponseCode.SUCCESS
         await report_one_way(consumer, 9)
-        assert committed(running) == 3, "not what it was told"
+        assert committed(running) == 3, "not what it was sent"
         await report_one_way(consumer, 10)
         assert committed(running) == 10
 
@@ -167,7 +167,7 @@ async def test_under_sync_flush_nothing_was_lost_and_every_report_counts(tmp_pat
 async def test_who_was_just_sent_where_to_go_on_is_not_heard_with_what_it_remembers(
     tmp_path: Path,
 ) -> None:
-    """RocketMQ 4 goes there only ten seconds after it was told; its timer reports meanwhile."""
+    """RocketMQ 4 goes there only ten seconds after it was asked to; its timer reports meanwhile."""
     async with after_an_unclean_stop(tmp_path) as running:
         consumer = running.client()
         await consumer.heartbeat()

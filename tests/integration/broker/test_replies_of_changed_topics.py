@@ -21,7 +21,7 @@ REPLIES = "replies"
 
 
 class SlowAsker:
-    """A client that takes a reply only when it is told to."""
+    """A client that takes a reply only when it is asked to."""
 
     def __init__(self) -> None:
         self.has_it, self.may_take = asyncio.Event(), asyncio.Event()

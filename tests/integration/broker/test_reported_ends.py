@@ -1,6 +1,6 @@
-"""That a topic, a group or queues are no more is a fact of its own, told before the answer to who
+"""The end of a topic, a group or queues is a fact of its own, reported before the answer to who
 deleted them; what is made again under the name afterwards is another life, and nothing of the first
-one is told in between.
+one is reported in between.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENDS = {"TOPIC_GONE", "GROUP_GONE", "GROUP_DELETED", "QUEUES_REMOVED"}
 
 
 def ends(folder: Path) -> list[tuple[Any, ...]]:
-    """(kind, group, topic, queue_id_from) of every end that was told."""
+    """(kind, group, topic, queue_id_from) of every end that was reported."""
     rows = spooled(folder / "store", "lifecycle")
     return [
         picked(row, "kind", "group", "topic", "queue_id_from")
@@ -58,9 +58,9 @@ async def test_a_deleted_topic_is_reported_gone_and_what_comes_after_is_its_next
         async def is_reported() -> bool:
             return bool(spooled(tmp_path / "store", "group_watermarks"))
 
-        await eventually(is_reported, "the group is told")
+        await eventually(is_reported, "the group is reported")
         await delete_topic(client)
-        assert ends(tmp_path) == [("TOPIC_GONE", None, TOPIC, None)], "told before the answer"
+        assert ends(tmp_path) == [("TOPIC_GONE", None, TOPIC, None)], "reported before the answer"
         await client.send()
 
         async def is_taken() -> bool:
@@ -74,7 +74,7 @@ async def test_a_deleted_topic_is_reported_gone_and_what_comes_after_is_its_next
                 row["committed"] == 1 for row in spooled(tmp_path / "store", "group_watermarks")
             )
 
-        await eventually(is_reported_again, "the group's new offset is told")
+        await eventually(is_reported_again, "the group's new offset is reported")
     rows = spooled_in_order(tmp_path / "store")
     gone = next(seq for seq, _, row in rows if row.get("kind") == "TOPIC_GONE")
     marks = [

@@ -130,7 +130,7 @@ async def test_a_resend_after_a_lost_answer_gets_the_first_place_and_one_copy_is
 async def test_a_route_says_which_brokers_store_a_message_once(
     engine: KillableEngine, client: RawClient
 ) -> None:
-    """And a tool that writes back what a route told it does not make it a setting of the topic."""
+    """And a tool that writes back what a route said does not make it a setting of the topic."""
     producer = Producer(system_runtime(), client_config(engine.namesrv), "buyers")
     await producer.start()
     routes = producer._connection.routes

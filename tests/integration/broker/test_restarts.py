@@ -120,7 +120,9 @@ def test_after_a_kill_answered_messages_are_there_and_what_is_delivered_again_is
         process.kill()
         process.wait(30)
     (reported,) = spooled(store, "consume_offsets")
-    assert picked(reported, "offset", "path") == (8, "COMMIT_RPC"), "told before it was answered"
+    assert picked(reported, "offset", "path") == (8, "COMMIT_RPC"), (
+        "reported before it was answered"
+    )
     with engine(store, "--flush", flush) as (process, address):
         talk(address, after)
         process.terminate()
@@ -236,7 +238,9 @@ def test_a_broker_serves_without_its_name_server_and_registers_soon_after_it_cam
             asked = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=TOPIC)
             return asked.code == ResponseCode.SUCCESS
 
-        await eventually(has_route, "told before its next round, which is 30 s away", within_s=20)
+        await eventually(
+            has_route, "registered before its next round, which is 30 s away", within_s=20
+        )
 
     with party(log, *options, "--namesrv", names) as broker:
         talk(broker.address, send_ten)

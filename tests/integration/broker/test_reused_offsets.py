@@ -1,4 +1,4 @@
-"""Queue offsets that a power cut makes a broker give again: both messages are told."""
+"""Queue offsets that a power cut makes a broker give again: both messages are reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def reused_rows(config: BrokerConfig, count: int) -> list[dict[str, Any]]:
     async def are_there() -> bool:
         return len(spooled(Path(config.store.root), "reused_offsets")) >= count
 
-    await eventually(are_there, f"{count} reused offsets are told")
+    await eventually(are_there, f"{count} reused offsets are reported")
     return spooled(Path(config.store.root), "reused_offsets")
 
 
@@ -134,4 +134,4 @@ async def send_one_and_sample(config: BrokerConfig, *, pulls: bool) -> None:
             rows = spooled(Path(config.store.root), "group_watermarks")
             return any(row["max_offset"] == 1 and row["last_puller"] for row in rows)
 
-        await eventually(is_sampled, "the marks are told")
+        await eventually(is_sampled, "the marks are reported")

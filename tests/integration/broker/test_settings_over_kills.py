@@ -1,4 +1,4 @@
-"""Rows C1 and C4: what a tool was told of topics and groups is still so after SIGKILL, at once."""
+"""Rows C1 and C4: what a tool has read of topics and groups is still so after SIGKILL, at once."""
 
 from __future__ import annotations
 

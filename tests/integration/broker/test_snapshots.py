@@ -1,5 +1,5 @@
-"""When a broker has told every mark it has, it says so: from then on a reader knows what is there,
-and that the rest is gone. It says so only when no row of it was lost.
+"""When a broker has reported every mark it has, it says so: from then on a reader knows what is
+there, and that the rest is gone. It says so only when no row of it was lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Sampled:
     now_ms: int = 0
 
     async def sample(self, *, after_ms: int = 1000) -> list[Fact]:
-        """One sample; what it told."""
+        """One sample; what it reported."""
         self.now_ms += after_ms
         begin = len(self.listener.facts)
         await in_steps(self.watermarks.sample(self.now_ms))
@@ -78,7 +78,7 @@ def snapshots(facts: list[Fact]) -> list[LifecycleEvent]:
 
 
 def keys(facts: list[Fact]) -> list[str]:
-    """What was told of queues and of groups on them, sorted."""
+    """What was reported of queues and of groups on them, sorted."""
     queues = [f"{one.queue_id}" for one in facts if isinstance(one, QueueWatermark)]
     pairs = [f"{one.group}:{one.queue_id}" for one in facts if isinstance(one, GroupWatermark)]
     return sorted(queues + pairs)
@@ -234,11 +234,11 @@ async def test_in_the_spool_all_that_is_there_was_reported_since_a_snapshot_bega
             rows = spooled(tmp_path / "store", "lifecycle")
             return [row["kind"] for row in rows].count("SNAPSHOT") >= 3
 
-        await eventually(reported_thrice, "three snapshots are told")
+        await eventually(reported_thrice, "three snapshots are reported")
     rows = spooled_in_order(tmp_path / "store")
     ends = [(seq, row) for seq, table, row in rows if row.get("kind") == "SNAPSHOT"]
     assert rows[-1][2]["kind"] == "SHUTDOWN"
-    assert ends[-1][0] == rows[-1][0] - 1, "the last one is told at the stop"
+    assert ends[-1][0] == rows[-1][0] - 1, "the last one is reported at the stop"
     for seq_to, snapshot in ends[1:]:
         span = [one for one in rows if snapshot["seq_from"] <= one[0] < seq_to]
         fields = {

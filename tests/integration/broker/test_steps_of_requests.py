@@ -66,7 +66,7 @@ SLACK = 1.25
 
 @dataclass(eq=False)
 class End:
-    """A connection of a member that nothing is told."""
+    """A connection of a member that is sent nothing."""
 
     closed: bool = False
     address: str = "10.0.0.1:1"
@@ -169,7 +169,7 @@ async def deleted_topic(running: Cluster, count: int) -> Awaitable[object]:
 
 
 async def deleted_dead_letters(running: Cluster, count: int) -> Awaitable[object]:
-    """Each is told, when nobody has decided about it."""
+    """Each is reported, when nobody has decided about it."""
     store, topic = running.broker.state.store, f"%DLQ%{GROUP}"
     running.broker.state.topics.put(TopicConfig(topic, read_queue_nums=1, write_queue_nums=1))
     for number in range(count):
@@ -301,7 +301,7 @@ async def test_a_broker_of_many_topics_encodes_them_part_by_part(
         heard(monkeypatch, RegisterBrokerBody, "encode", lambda body: encoded_in.append(passes()))
         await running.broker._running.services.registration.register()
         served = running.name_server.routes.route(f"T{2 * REGISTRATION_TOPICS_MAX - 1}")
-        assert served is not None, "all of them are told"
+        assert served is not None, "all of them are reported"
     assert len(encoded_in) == len(set(encoded_in)) == 3
 
 
@@ -339,7 +339,7 @@ async def test_no_checksum_of_a_table_is_made_on_the_loop(
     file = TableFile(system_runtime(), f"{tmp_path}/table.json", "store")
     heard(monkeypatch, zlib, "crc32", noted)
     await file.write_sealed(table)
-    assert len(made_by) >= 2, "the seal's, and the one that is told"
+    assert len(made_by) >= 2, "the seal's, and the one that is reported"
     assert threading.main_thread() not in made_by
 
 

@@ -60,14 +60,14 @@ async def test_a_heartbeat_of_version_2_may_leave_an_unchanged_subscription_out(
     async with cluster(broker_config(tmp_path)) as running:
         client = running.client("c1")
         await client.send(b"one")
-        assert says(await client.heartbeat()) == ("true", "true"), "version 1 always tells all"
+        assert says(await client.heartbeat()) == ("true", "true"), "version 1 always sends all"
         assert says(await beat(client, 7)) == ("true", "true"), "another fingerprint"
         assert says(await beat(client, 7, without_sub=True)) == ("true", "false")
         assert bodies(await client.pull(0, **PLAIN)) == [b"one"], "the subscription is kept"
         other = running.client("c2")
         assert says(await beat(other, 8)) == ("true", "true")
         assert says(await beat(client, 7, without_sub=True)) == ("true", "true"), (
-            "another member's fingerprint: tell all, as RocketMQ asks for"
+            "another member's fingerprint: send all, as RocketMQ asks for"
         )
 
 
@@ -169,7 +169,7 @@ async def test_members_that_read_different_topics_are_named_with_the_fix(
         "fix: subscribe every member to A:* and B:*, or put c2 into a group of its own"
     )
     assert over["after"] == []
-    assert sum("c1 reads A:*; c2 reads B:*" in line for line in caplog.messages) == 1, "told once"
+    assert sum("c1 reads A:*; c2 reads B:*" in line for line in caplog.messages) == 1, "logged once"
 
 
 async def test_a_member_that_subscribes_to_nothing_takes_the_others_topics_away_and_is_named(

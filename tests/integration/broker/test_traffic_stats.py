@@ -1,4 +1,4 @@
-"""Row C1 and figures: what tools are told of traffic is what clients did, and nothing else."""
+"""Row C1 and figures: what tools read about traffic is what clients did, and nothing else."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Lives:
 
     async def before(self, client: RawClient) -> None:
         producer = Transactor(client)
-        for key in ("committed", "told", "rolled-back", "open"):
+        for key in ("committed", "answered", "rolled-back", "open"):
             self.halves[key] = await producer.begin(key)
         assert await kept(client) == [], "nobody sees half of anything"
         assert (
@@ -56,7 +56,7 @@ class Lives:
         ).code == ResponseCode.SUCCESS
         # An answered rollback is written down at once; of these two only the commits are there.
         await producer.end_oneway(self.halves["committed"], COMMIT)
-        assert (await producer.end(self.halves["told"], COMMIT)).code == ResponseCode.SUCCESS
+        assert (await producer.end(self.halves["answered"], COMMIT)).code == ResponseCode.SUCCESS
 
         async def both() -> bool:
             return len(await kept(client)) == 2
@@ -74,7 +74,8 @@ class Lives:
         assert fields["bname"] == "broker-a"
         await producer.end_oneway(copy, COMMIT, fromTransactionCheck=True)
         again = [
-            await producer.end(self.halves[key], COMMIT) for key in ("committed", "told", "open")
+            await producer.end(self.halves[key], COMMIT)
+            for key in ("committed", "answered", "open")
         ]
         assert [answer.code for answer in again] == [ResponseCode.SUCCESS] * 3
         refused = await producer.end(self.halves["rolled-back"], COMMIT)
@@ -87,7 +88,7 @@ class Lives:
             return answer.fields.get("offset") == str(last + 1)
 
         await eventually(passed, "progress over all of them")
-        assert [one.body for one in await kept(client)] == [b"committed", b"told", b"open"]
+        assert [one.body for one in await kept(client)] == [b"committed", b"answered", b"open"]
         assert {half.key for half, _, _ in producer.asked()} == {"open"}
 
     async def at_last(self, client: RawClient) -> None:

@@ -47,7 +47,7 @@ async def test_a_full_volume_without_messages_is_reported_and_the_broker_goes_on
         async def is_reported() -> bool:
             return bool(full_disks_reported(config))
 
-        await eventually(is_reported, f"the full volume of {folder} is told")
+        await eventually(is_reported, f"the full volume of {folder} is reported")
         await asyncio.sleep(0.2)  # More rounds, which find what is known.
         assert (await client.send(b"after")).code == ResponseCode.SUCCESS
         assert bodies(await client.pull(0)) == [b"before", b"after"]

@@ -157,7 +157,7 @@ def refused(answer: RemotingCommand, words: str) -> bool:
 async def test_a_half_message_is_asked_about_among_those_who_may_write_its_topic(
     tmp_path: Path,
 ) -> None:
-    """Everybody can tell the group's name; the question holds the message."""
+    """Everybody can name the group; the question holds the message."""
     async with guarded(tmp_path, **QUICK) as clients:
         strangers = [clients.of(each, f"{each.access_key}@1") for each in (RIVAL, READER, BARE)]
         for stranger in strangers:

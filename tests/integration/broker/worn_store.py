@@ -289,7 +289,7 @@ class Start:
 
 
 def _is_ordinary(row: dict[str, Any]) -> bool:
-    """Would a start on a sound store tell this, too?"""
+    """Would a start on a sound store report this, too?"""
     if row["kind"] == "RECOVERY":
         return row["truncated_from"] is None and " 0 bytes dropped" in row["detail"]
     return row["kind"] in {"BOOT", "SHUTDOWN", "SNAPSHOT"}

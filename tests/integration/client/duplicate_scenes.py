@@ -1,5 +1,5 @@
 """One topic and one group in which something goes wrong: what was consumed, as the consumers
-know it, and what was told, as the spool has it.
+know it, and what was reported, as the spool has it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Scene:
             await consumer.kill()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """What the broker told about the group."""
+        """What the broker reported about the group."""
         return [row for row in spooled(self.store, table) if row["group"] == f"{self.name}-group"]
 
     def twice(self) -> Counter[int]:
@@ -87,7 +87,7 @@ class Scene:
         return reported
 
     def assert_redelivered(self, *expected: int) -> list[dict[str, Any]]:
-        """Exactly these were consumed twice, and each of them is told as delivered again."""
+        """Exactly these were consumed twice, and each of them is reported as delivered again."""
         assert sorted(self.twice()) == list(expected)
         assert not self.twice() - self.reported_again(), "a duplicate that no row covers"
         return self.rows("redeliveries")
@@ -130,6 +130,6 @@ async def next_life(scene: Scene) -> list[str]:
     assert scene.engine is not None
     await scene.engine.start()
     boots = lambda: [r for r in spooled(scene.store, "lifecycle") if r["kind"] == "BOOT"]  # noqa: E731
-    await eventually(lambda: len(boots()) == 2, "the second boot is told")
+    await eventually(lambda: len(boots()) == 2, "the second boot is reported")
     lifecycle = spooled(scene.store, "lifecycle")
     return [row["detail"] for row in lifecycle if row["kind"] == "DAMAGED_FILE"]

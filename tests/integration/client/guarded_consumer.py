@@ -1,4 +1,4 @@
-"""A consumer process that issues a card per payment under a guard, and dies where it is told to.
+"""A consumer process that issues a card per payment under a guard, and dies where it is to.
 
     python -m tests.integration.client.guarded_consumer NAME_SERVER GROUP STORE WHERE DIES
 

@@ -22,7 +22,7 @@ SHORT, FULL = "said no subscriptions, which it knows", "said all"
 
 
 class Said(logging.Handler):
-    """What heartbeats said, as the client's own log tells it."""
+    """What heartbeats said, as the client's own log has it."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)

@@ -1,7 +1,7 @@
 """What a client library does on any cluster, ours or Apache's: one story a behaviour.
 
 Each story takes a cluster and an empty folder, makes a topic of its own and fails by an assert.
-The tests of our engine and those of a real RocketMQ tell the same stories, so that the two mean
+The tests of our engine and those of a real RocketMQ play the same stories, so that the two mean
 the same by them.
 """
 
@@ -60,7 +60,7 @@ Story = Callable[[Cluster, Path], Awaitable[None]]
 
 
 async def make_topic(cluster: Cluster, topic: str, queues: int = 4) -> None:
-    """Create a topic and wait until the name server tells its route."""
+    """Create a topic and wait until the name server has its route."""
     async with Admin(system_runtime(), client_config(cluster.name_server)) as admin:
         await admin.topics.create(cluster.broker, topic, read_queues=queues, write_queues=queues)
 

@@ -4,10 +4,10 @@ processes that are really killed, and found in the table that fits.
     redelivery of a range      redeliveries
     a failed message           retry_dlq_flow
     a lost answer to a send    a second message of the same UNIQ_KEY, named in retry_dlq_flow
-    a broadcast consumer       its own file; the broker tells nothing
+    a broadcast consumer       its own file; the broker reports nothing
     a raised offsets file      consume_offsets, path RESTORE, with the count of the skipped range
 
-What was consumed is the consumers' own record; what is told is read from the spool.
+What was consumed is the consumers' own record; what is reported is read from the spool.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ async def a_member_joins_and_takes_a_queue_over(scene: Scene) -> None:
         reported = [row for row in scene.rows("consume_offsets") if row["trigger"] == "HAND_OVER"]
         return (scene.name, 0, 3) in {(r["topic"], r["queue_id"], r["offset"]) for r in reported}
 
-    await eventually(handed_over, "the hand-over is told")
+    await eventually(handed_over, "the hand-over is reported")
 
 
 async def a_member_leaves_and_another_takes_its_queue(scene: Scene) -> None:
@@ -332,7 +332,7 @@ async def the_log_loses_what_was_read(scene: Scene) -> None:
     (recovery,) = [r for r in spooled(scene.store, "lifecycle") if r["truncated_to"] is not None]
     assert recovery["truncated_from"] == scene.places[5] < recovery["truncated_to"]
     cut = [row for row in scene.rows("group_watermarks") if row["max_offset"] == 5]
-    assert (cut[0]["queue_id"], cut[0]["pulled"]) == (0, 5), "told before anybody pulls again"
+    assert (cut[0]["queue_id"], cut[0]["pulled"]) == (0, 5), "reported before anybody pulls again"
     await scene.send(*range(5, COUNT))
     second = await scene.consumer()
     await second.took(COUNT)

@@ -48,7 +48,7 @@ CROWDED = next(
     for tag in (f"wanted{number}" for number in count())
     if tag_test([tag], [])(tags_word("||".join(MANY)))
 )
-"""A tag whose bits are all among those of MANY: the broker cannot tell that it is not there."""
+"""A tag whose bits are all among those of MANY: the broker cannot see that it is not there."""
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def test_row_d3_a_consumer_gets_exactly_the_messages_that_carry_a_wanted_t
                 columns = ("filtered_count", "held_count", "takes_all")
                 return bool(mine) and picked(mine[-1], *columns) == (1, 0, False)
 
-            await eventually(is_reported, "the broker tells what was filtered")
+            await eventually(is_reported, "the broker reports what was filtered")
 
 
 async def test_row_d3_consumers_that_pull_by_themselves_test_each_tag_as_well(

@@ -99,8 +99,8 @@ async def ended(process: asyncio.subprocess.Process) -> int:
 
 
 async def play(engine: OurEngine, store: str, where: str) -> None:
-    """Payments, some told twice, and a consumer that is killed at both edges of its commit."""
-    group = f"desk-{store}"
+    """Payments, some sent twice, and a consumer that is killed at both edges of its commit."""
+    group = f"till-{store}"
     await make_topic(engine, group, queues=1)
     async with producing(engine.name_server, "payments") as producer:
         for payment in [*IDS, IDS[0], IDS[3]]:

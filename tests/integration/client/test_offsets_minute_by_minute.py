@@ -40,7 +40,7 @@ from tests.integration.client.virtual_cluster import (
 
 
 def at(cluster: VirtualCluster, fact_type: type, **values: object) -> list[int]:
-    """Positions of such facts among all that the broker told."""
+    """Positions of such facts among all that the broker reported."""
     return [
         position
         for position, fact in enumerate(cluster.facts.facts)
@@ -143,7 +143,7 @@ async def test_a_message_that_cannot_be_given_back_is_tried_here_again_and_stays
     cluster.world.network.heal()
     await cluster.world.until("it succeeds", lambda: window.count == 0, within_s=60)
     reported = lambda: at(cluster, RetryStep, step="LOCAL_RETRY")  # noqa: E731
-    await cluster.world.until("they are told", lambda: len(reported()) >= 2, within_s=60)
+    await cluster.world.until("they are reported", lambda: len(reported()) >= 2, within_s=60)
     steps = [cluster.facts.facts[position] for position in reported()]
     assert [step.reconsume_times for step in steps][:2] == [1, 2]  # type: ignore[union-attr]
     assert len(steps) == len({step.reconsume_times for step in steps}), "each once"  # type: ignore[union-attr]
@@ -167,7 +167,7 @@ async def test_a_queue_that_a_topic_no_longer_has_is_reported_and_given_up(
         *(cluster.broker.address, TOPIC),
         read_queues=2,
         write_queues=2,
-        force=True,  # Nobody has told the broker yet what is consumed.
+        force=True,  # Nobody has reported to the broker yet what is consumed.
     )
     fewer = lambda: sum(q.topic == TOPIC for q in consumer.windows) == 2  # noqa: E731
     await cluster.world.until("two queues less", fewer, within_s=60)
@@ -243,9 +243,7 @@ async def test_a_broadcast_consumer_with_damaged_offsets_begins_once_they_are_re
 async def test_a_new_group_begins_an_old_topic_where_it_wants_to(
     cluster: VirtualCluster, *, where: ConsumeFromWhere
 ) -> None:
-    """Its beginning is far behind, so the broker has no "0" to tell; the deprecated values mean the
-    end.
-    """
+    """Its beginning is far behind, so no broker answers 0; the deprecated values mean the end."""
     expected = {
         ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET: [0, 1, 2, 3, 4],
         ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: [2, 3, 4],

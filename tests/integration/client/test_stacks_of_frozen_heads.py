@@ -93,10 +93,10 @@ async def test_the_row_of_a_frozen_window_names_the_function_that_holds_its_head
             async def is_named() -> bool:
                 return any(row["stack"] for row in windows(tmp_path))
 
-            await eventually(is_named, "the stack is told")
+            await eventually(is_named, "the stack is reported")
             rows_before = len(windows(tmp_path))
             await asyncio.sleep(1)
-            assert len(windows(tmp_path)) == rows_before, "what stands is told once"
+            assert len(windows(tmp_path)) == rows_before, "what stands is reported once"
             freezer.thaw()
 
             async def is_thawed() -> bool:
@@ -136,7 +136,7 @@ async def test_a_client_in_java_is_asked_once_and_the_threads_at_work_are_report
         async def is_reported() -> bool:
             return any(row["stack"] for row in windows(tmp_path))
 
-        await eventually(is_reported, "the stacks are told")
+        await eventually(is_reported, "the stacks are reported")
         asked = client.asked_count
 
         async def asked_more() -> bool:
@@ -180,7 +180,7 @@ async def test_a_stack_without_end_is_cut(tmp_path: Path) -> None:
         async def is_reported() -> bool:
             return any(row["stack"] for row in windows(tmp_path))
 
-        await eventually(is_reported, "the stack is told")
+        await eventually(is_reported, "the stack is reported")
     (stack,) = [row["stack"] for row in windows(tmp_path) if row["stack"]]
     assert len(stack.encode()) <= STACK_TOLD_BYTES_MAX
 
@@ -267,5 +267,5 @@ async def test_of_many_frozen_clients_so_many_are_asked_at_a_time_and_all_in_the
                 client.client_id for client in clients
             }
 
-        await eventually(all_reported, "the stacks of all are told", within_s=60)
+        await eventually(all_reported, "the stacks of all are reported", within_s=60)
     assert dumps.most_under_way == STACK_QUESTIONS_AT_ONCE

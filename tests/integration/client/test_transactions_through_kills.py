@@ -32,7 +32,7 @@ QUICK = (
 
 
 class Business:
-    """Decides each transaction once and remembers it; half the truth is told at once."""
+    """Decides each transaction once and remembers it; half the decisions are sent at once."""
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(seed)

@@ -231,7 +231,7 @@ class PlayedCluster:
     heard: list[Watched] = field(default_factory=list)
     """Brokers that the observer has begun to watch."""
     gone: list[Watched] = field(default_factory=list)
-    """Brokers that it has told to be gone."""
+    """Brokers that it has reported gone."""
     on_listed: Callable[[], None] | None = None
     """Called once, when a list is made and has not arrived."""
 
@@ -301,7 +301,7 @@ class PlayedCluster:
         await eventually(is_said, f"{wanted}, not {newest()}")
 
     def horizon_us(self, broker: PlayedBroker) -> int:
-        """Up to when its observer says that all was told."""
+        """Up to when its observer says that all was reported."""
         spool = self.folder / broker.cluster / broker.name / "observer" / "spool"
         segments = (decode_frames(segment.read_bytes())[0] for segment in spool.glob("*.seg"))
         return max(one.frame.as_of for placed in segments for one in placed)

@@ -1,4 +1,4 @@
-"""A broker that was taken out for good is told to be gone, and nothing of it stays open."""
+"""A broker that was taken out for good is reported gone, and nothing of it stays open."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ async def reported_gone(cluster: PlayedCluster, broker: PlayedBroker) -> None:
     async def is_reported() -> bool:
         return any(one.broker == broker.name for one in cluster.gone)
 
-    await eventually(is_reported, f"{broker.name} is told to be gone")
+    await eventually(is_reported, f"{broker.name} is reported gone")
     assert kinds(cluster, broker)[-1:] == ["BROKER_GONE"]
 
 
 def gold_of(folder: Path, broker: PlayedBroker) -> dict[str, list[dict[str, Any]]]:
-    """Gold of all that was told of a broker."""
+    """Gold of all that was reported of a broker."""
     spool = folder / broker.cluster / broker.name / "observer" / SPOOL_DIRECTORY
     lake = folder.parent / "lake"
     Shipper(system_runtime(), str(spool), str(lake), {}).ship_all()
@@ -128,7 +128,7 @@ async def test_one_that_went_while_no_observer_ran_is_reported_by_the_next(tmp_p
                 return cluster.listed_count > count + 5
 
             await eventually(was_asked, "the name server was asked")
-        assert len(cluster.heard) == heard, "what was told to be gone is not asked again"
+        assert len(cluster.heard) == heard, "what was reported gone is not asked again"
 
 
 async def retired(cluster: PlayedCluster, name: str, listed: set[str]) -> list[str] | None:

@@ -79,12 +79,12 @@ async def is_logged_once(caplog: pytest.LogCaptureFixture, words: str) -> None:
     async def is_reported() -> bool:
         return bool(warnings(caplog, words))
 
-    await eventually(is_reported, f"it is told: {words}")
+    await eventually(is_reported, f"it is logged: {words}")
     assert len(warnings(caplog, words)) == 1
 
 
 async def is_followed(cluster: PlayedCluster, broker: PlayedBroker, offset: int) -> None:
-    """Wait until it was told that the group of this broker has come so far."""
+    """Wait until it was reported that the group of this broker has come so far."""
     broker.groups["g"] = {("orders", 0): offset}
 
     async def is_reported() -> bool:

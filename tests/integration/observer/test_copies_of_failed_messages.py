@@ -1,5 +1,5 @@
 """Messages that failed in a cluster that is watched: their copies in retry and dead-letter topics
-are read, each once, and told as the steps they have gone.
+are read, each once, and reported as the steps they have gone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def copy(message_id: str, failures: int) -> MessageExt:
 async def steps(
     cluster: PlayedCluster, broker: PlayedBroker, count: int
 ) -> list[tuple[object, ...]]:
-    """The first so many steps that are told."""
+    """The first so many steps that are reported."""
 
     def is_reported() -> list[tuple[object, ...]]:
         rows = cluster.reported(broker, "retry_dlq_flow")
@@ -70,7 +70,7 @@ async def test_a_retry_is_reported_when_its_copy_is_there_and_never_twice(tmp_pa
         assert await steps(cluster, broker, len(wanted)) == wanted
         await looks(broker, 3)
         rows = cluster.reported(broker, "retry_dlq_flow")
-    assert len(rows) == len(wanted), "each is told once, and not what came before the observer"
+    assert len(rows) == len(wanted), "each is reported once, and not what came before the observer"
     assert {row["origin_topic"] for row in rows} == {"orders"}
 
 

@@ -1,4 +1,4 @@
-"""A broker that does not flush, and a delay level that stands: told from outside, and in gold."""
+"""A broker that does not flush, and a delay level that stands: seen from outside, and in gold."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def test_a_log_that_is_not_flushed_and_a_level_that_stands_are_in_gold(
             levels = cluster.reported(broker, "delay_levels")
             return bool(levels) and levels[-1]["overdue"] == 2
 
-        await eventually(is_late, "what is overdue is told", within_s=20)
+        await eventually(is_late, "what is overdue is reported", within_s=20)
         broker.figures["commitLogMaxOffset"] = "2000000"
         broker.figures["remainHowManyDataToFlush"] = "976.6 KiB"
 
         async def is_reported() -> bool:
             return len(cluster.reported(broker, "flush_checkpoints")) > 2
 
-        await eventually(is_reported, "what is not flushed is told")
+        await eventually(is_reported, "what is not flushed is reported")
 
         until_us = cluster.horizon_us(broker) + 21_000_000
 

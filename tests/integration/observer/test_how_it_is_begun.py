@@ -100,7 +100,7 @@ async def test_two_observers_of_one_home_have_folders_of_their_own(tmp_path: Pat
                     (one / "spool").exists() and spooled(one, "group_watermarks") for one in folders
                 )
 
-            await eventually(are_reported, "both tell")
+            await eventually(are_reported, "both report")
 
 
 async def test_a_folder_of_an_earlier_version_is_used_on_by_its_own_observer_alone(
@@ -118,7 +118,7 @@ async def test_a_folder_of_an_earlier_version_is_used_on_by_its_own_observer_alo
         async def is_reported() -> bool:
             return bool(spooled(older, "group_watermarks"))
 
-        await eventually(is_reported, "it tells where it told before")
+        await eventually(is_reported, "it reports where it reported before")
 
 
 async def test_a_spool_that_another_process_writes_costs_that_broker_alone_and_is_tried_again(
@@ -134,7 +134,7 @@ async def test_a_spool_that_another_process_writes_costs_that_broker_alone_and_i
             said = [one.message for one in caplog.records if "is not reported" in one.message]
             return bool(said and cluster.reported(good, "group_watermarks"))
 
-        await eventually(is_reported, "one is told, and of the other that it is not")
+        await eventually(is_reported, "one is reported, and of the other that it is not")
         await theirs.close()
 
         async def is_back() -> bool:
@@ -164,7 +164,7 @@ async def test_a_cluster_has_another_name_in_the_lake(tmp_path: Path) -> None:
         played_cluster(tmp_path, broker) as cluster,
         observing(cluster, observation=observation),
     ):
-        await eventually(lambda: is_written(tmp_path / "shop" / "a"), "it is told")
+        await eventually(lambda: is_written(tmp_path / "shop" / "a"), "it is reported")
     assert [(one.cluster, one.identity.emitter) for one in cluster.heard] == [
         ("shop", "shop/a/observer")
     ]
@@ -183,7 +183,7 @@ async def test_a_lake_that_knows_another_cluster_of_that_name_is_refused(tmp_pat
             frozenset(), "observer", str(tmp_path / "first"), 50, name_servers=cluster.namesrv
         )
         async with observing(cluster, observation=observation):
-            await eventually(lambda: is_written(tmp_path / "first/c1/a"), "it is told")
+            await eventually(lambda: is_written(tmp_path / "first/c1/a"), "it is reported")
         spool = str(tmp_path / "first/c1/a/observer/spool")
         Shipper(system_runtime(), spool, lake, {}).ship_all()
         (known,) = known_observers(lake, "c1")
@@ -204,7 +204,7 @@ async def test_a_broker_is_retired_by_the_command_and_the_lake_hears_of_it(tmp_p
     words = ("--home", str(tmp_path / "home"), "--lake", lake, "--retire")
     async with played_cluster(tmp_path / "home", broker) as cluster:
         async with observing(cluster):
-            await eventually(lambda: is_written(tmp_path / "home/c1/a"), "it is told")
+            await eventually(lambda: is_written(tmp_path / "home/c1/a"), "it is reported")
         code, said = await observed(cluster, *words, "a")
         assert (code, is_one_sentence(said)) == (1, True), said
         cluster.brokers = []

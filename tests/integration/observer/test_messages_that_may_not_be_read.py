@@ -1,4 +1,4 @@
-"""How long messages wait is told, with an error, where they may not be read, or not all at once."""
+"""How long messages wait, with an error, where they may not be read, or not all at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_how_long_they_wait_is_estimated_once_for_each_offset(
             rows = cluster.reported(broker, "group_watermarks")
             return any(row["store_time_at_committed"] for row in rows)
 
-        await eventually(is_reported, "how long the message waits is told")
+        await eventually(is_reported, "how long the message waits is reported")
         assert f"{words}; the account lacks a right: Sub on Topic:*" in caplog.text
         asked = broker.asked[Code.GET_BROKER_RUNTIME_INFO]
 

@@ -1,4 +1,4 @@
-"""Names that a name server tells become folders and parts of an emitter's name: those that are
+"""Names that a name server lists become folders and parts of an emitter's name: those that are
 none are left alone, and the brokers beside them are watched.
 """
 

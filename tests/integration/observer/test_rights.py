@@ -117,7 +117,7 @@ async def test_other_questions_go_on(
         async def is_reported() -> bool:
             return broker.asked[code] > 2 and bool(playing.reported(broker, "group_watermarks"))
 
-        await eventually(is_reported, "what may be asked is told")
+        await eventually(is_reported, "what may be asked is reported")
     (sentence,) = logged(caplog)
     assert words in sentence
     assert "the account lacks a right" in sentence

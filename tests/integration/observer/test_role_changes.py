@@ -1,5 +1,5 @@
-"""Another copy of a watched broker becomes its master: it is told once, by the observer that sees
-it in the name servers' list, and shown where events of brokers are.
+"""Another copy of a watched broker becomes its master: reported once, by the observer that sees it
+in the name servers' list, and shown where events of brokers are.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ async def test_it_is_in_the_feed_and_a_line_on_the_axes_of_time(tmp_path: Path) 
 
 
 def shipped(home: Path, broker: PlayedBroker, lake: Path) -> Path:
-    """A lake with all that was told of a broker."""
+    """A lake with all that was reported of a broker."""
     spool = home / broker.cluster / broker.name / "observer" / SPOOL_DIRECTORY
     Shipper(system_runtime(), str(spool), str(lake), {}).ship_all()
     return lake

@@ -1,4 +1,4 @@
-"""Looks that take longer than their period are told: in the log, the lake, and to a Prometheus."""
+"""Looks that take longer than their period are reported: in the log, the lake, to a Prometheus."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_that_looks_take_longer_than_their_period_is_reported_when_it_begi
         async def is_there(count: int) -> bool:
             return len(is_reported(slow)) == count
 
-        await eventually(lambda: is_there(1), "slow looks are told", within_s=20)
+        await eventually(lambda: is_there(1), "slow looks are reported", within_s=20)
         slow_looks = watch.times["c1", "slow"]
         assert (slow_looks.last_ms or 0) > PERIOD_MS
         assert slow_looks.slow == slow_looks.looks

@@ -5,8 +5,8 @@
     python -m tests.integration.pipelines.fire tend LAKE [vacuum]
 
 The writer appends as the shipper does and prints the seq up to which its rows are safe. The reader
-follows the table's log and prints every row that it finds: `EMITTER SEQ`. Both end, having told the
-rest, when a line comes in; the one that tends goes on until it is killed.
+follows the table's log and prints every row that it finds: `EMITTER SEQ`. Both print the rest
+and end when a line comes in; the one that tends goes on until it is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process that asks for a lease, says what it got, and keeps it until it is told to go.
+"""A process that asks for a lease, says what it got, and keeps it until it is asked to go.
 
     python -m tests.integration.pipelines.lease_holder LAKE ROLE HEARTBEAT_S
 

@@ -3,7 +3,7 @@
     python -m tests.integration.pipelines.s3_server
 
 It prints its port, then serves until it is killed. What it holds is in its memory. How many
-requests it has had is told at COUNTS.
+requests it has had is returned at COUNTS.
 """
 
 from __future__ import annotations

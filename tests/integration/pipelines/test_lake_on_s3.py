@@ -103,7 +103,7 @@ def test_a_lake_on_s3_is_shipped_to_followed_asked_and_tended(lake: Lake, tmp_pa
 
 
 def tend_until_merged(lake: Lake) -> None:
-    """By a process that is told that this day is over: merges wait for many files otherwise."""
+    """By a process for which this day is over: merges wait for many files otherwise."""
     script = (
         "import sys; from datetime import UTC, datetime, timedelta;"
         "from pipelines.lake.lake import Lake; from pipelines.upkeep.maintainer import Maintainer;"
@@ -120,7 +120,7 @@ def tend_until_merged(lake: Lake) -> None:
 
 
 def test_of_several_drivers_that_plan_at_the_same_time_one_does(lake: Lake) -> None:
-    """Each was told that it holds the lease, and stood still since."""
+    """Each was answered that it holds the lease, and stood still since."""
     beside = Lake(f"{lake.root}-of-drivers", lake.storage_options)
     opened(beside)
     assert recorded_at_once(beside, count=4) == 1

@@ -73,14 +73,14 @@ async def test_a_frozen_head_is_reported_with_its_stack_and_a_paused_consumer_as
 
 async def test_what_a_client_holds_is_reported_behind_how_far_its_group_is(tmp_path: Path) -> None:
     """A judge knows the queues of groups from there; a window that came before would be lost, and
-    is not told again until it changes.
+    is not reported again until it changes.
     """
     async with cluster(
         broker_config(tmp_path, window_sample_interval_ms=50, sample_interval_ms=10_000)
     ) as running:
         await running.client().send(queue_id=1)
         async with consuming(running.name_server_address, "early", {TOPIC: Seen()}):
-            await eventually(lambda: len(windows_of(tmp_path, "early")) >= 4, "all are told")
+            await eventually(lambda: len(windows_of(tmp_path, "early")) >= 4, "all are reported")
     known, reported = set(), 0
     for _, table, row in spooled_in_order(tmp_path / "store"):
         if table == "group_watermarks":

@@ -59,7 +59,7 @@ class Fire:
             time.sleep(0.01)
 
     def end(self) -> None:
-        """Let it tell the rest and end by itself."""
+        """Let it report the rest and end by itself."""
         assert self.process.stdin is not None
         self.process.stdin.write("end\n")
         self.process.stdin.close()

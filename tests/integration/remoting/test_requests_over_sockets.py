@@ -64,7 +64,7 @@ HANDLERS: Mapping[int, Handler] = {
 
 
 class Served:
-    """A running server, and what it told."""
+    """A running server, and what it reported."""
 
     def __init__(self) -> None:
         self.turns = 0

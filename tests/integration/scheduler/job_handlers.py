@@ -28,7 +28,7 @@ def demo(context: JobContext) -> None:
         context.log(f"hello {context.parameters} shard {shard}")
 
 
-@handler("tells-its-time")
+@handler("says-its-time")
 def says_its_time(context: JobContext) -> None:
     known = "planned" if context.fire_time_is_known else "as triggered"
     context.handle_success(f"{context.fire_time.isoformat()} {known}")

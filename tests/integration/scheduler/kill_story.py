@@ -250,7 +250,7 @@ async def all_ended(database: Database, made: dict[int, Any]) -> None:
 
 async def settled(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(SETTLED_S):
-        while not await asyncio.to_thread(happened):  # noqa: ASYNC110 - rows tell nobody
+        while not await asyncio.to_thread(happened):  # noqa: ASYNC110 - rows wake nobody
             await asyncio.sleep(LOOK_AGAIN_S)
 
 

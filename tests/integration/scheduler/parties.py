@@ -1,4 +1,4 @@
-"""An admin that writes down what executors tell it, and an executor to talk to."""
+"""An admin that writes down what executors report, and an executor to talk to."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ CONTEXT = "/xxl-job-admin"
 
 @dataclass
 class Admin:
-    """What executors have told."""
+    """What executors have reported."""
 
     url: str = ""
     registered: list[Registration] = field(default_factory=list)
     removed: list[Registration] = field(default_factory=list)
     results: list[RunResult] = field(default_factory=list)
     order: list[str] = field(default_factory=list)
-    """In which order it was told of beats and farewells."""
+    """In which order it got beats and farewells."""
     refuses: bool = False
     reads_beats: asyncio.Event | None = None
     """A beat is not read before this."""
@@ -153,7 +153,7 @@ async def client_of(ready: str) -> AsyncIterator[Party]:
 async def until(happened: Callable[[], Any]) -> None:
     """Wait for what another process does to files."""
     async with asyncio.timeout(PATIENCE_S):
-        while not happened():  # noqa: ASYNC110 - nothing tells of it
+        while not happened():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(LOOK_AGAIN_S)
 
 

@@ -187,5 +187,5 @@ def all_ended(database: Database, made: Jobs) -> bool:
 
 async def settled(happened: Callable[[], bool]) -> None:
     async with asyncio.timeout(300):
-        while not await asyncio.to_thread(happened):  # noqa: ASYNC110 - rows tell nobody
+        while not await asyncio.to_thread(happened):  # noqa: ASYNC110 - rows wake nobody
             await asyncio.sleep(0.3)

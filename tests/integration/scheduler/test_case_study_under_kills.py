@@ -61,7 +61,7 @@ def business_database(kind: str, folder: Path) -> Iterator[str]:
 async def until(happened: Callable[[], Any]) -> None:
     """Wait for what other processes do; many share the machine."""
     async with asyncio.timeout(4 * PATIENCE_S):
-        while not happened():  # noqa: ASYNC110 - nothing tells of it
+        while not happened():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(LOOK_AGAIN_S)
 
 

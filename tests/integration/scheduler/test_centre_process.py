@@ -34,7 +34,7 @@ OWN = "a-token-of-its-own"
 async def an_executor(
     admin: AdminClient, tokens: Tokens | None = None
 ) -> AsyncIterator[tuple[str, list[RunRequest]]]:
-    """One that accepts what it is sent, and tells its success at once."""
+    """One that accepts what it is sent, and reports its success at once."""
     taken: list[RunRequest] = []
 
     async def run(asked: WireRequest) -> Answer:

@@ -1,4 +1,4 @@
-"""Changes of jobs, as commands tell them: in JSON, previewed, and noted with old and new."""
+"""Changes of jobs, as commands show them: in JSON, previewed, and noted with old and new."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_every_command_that_changes_something_has_a_preview() -> None:
         for command in commands
         if "--preview" not in CliRunner().invoke(app, [*command, "--help"]).output
     }
-    assert without == {"jobs import"}, "an import is a preview unless it is told to be done"
+    assert without == {"jobs import"}, "an import is a preview unless it is asked to apply"
 
 
 def test_a_rehearsal_is_undone_also_by_other_eyes_and_when_it_fails(database: Database) -> None:

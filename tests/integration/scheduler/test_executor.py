@@ -1,4 +1,4 @@
-"""Row F2: an executor with real children and sockets: how runs end, and what is told of it."""
+"""Row F2: an executor with real children and sockets: how runs end, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_what_a_real_admin_sends_is_answered_as_the_java_executor_does(
 async def test_a_run_that_is_sent_again_is_not_begun_again_whatever_became_of_its_log(
     tmp_path: Path,
 ) -> None:
-    """Nor after a restart; and who asks what it is for is told whether it was taken."""
+    """Nor after a restart; and who asks what it is for gets whether it was taken."""
     place = tmp_path / "marks"
     place.with_suffix(".go").touch()
     fields = {"handler": "marks-and-waits", "parameters": str(place), "fire_time_ms": LOG_TIME_MS}
@@ -137,8 +137,8 @@ async def test_a_run_that_was_refused_may_come_again(tmp_path: Path) -> None:
 
 async def test_a_handler_knows_when_its_run_was_planned_for(tmp_path: Path) -> None:
     async with receiving_admin() as admin, executor_here(tmp_path, admin.url) as executor:
-        await executor.run(1, "tells-its-time", fire_time_ms=1_700_000_000_000)
-        await executor.run(2, "tells-its-time")
+        await executor.run(1, "says-its-time", fire_time_ms=1_700_000_000_000)
+        await executor.run(2, "says-its-time")
         assert (await admin.result_of(1)).message == "2023-11-14T22:13:20+00:00 planned"
         assert (await admin.result_of(2)).message == "2026-11-21T05:45:31.064000+00:00 as triggered"
 

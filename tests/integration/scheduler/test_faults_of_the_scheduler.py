@@ -102,7 +102,7 @@ async def test_a_second_answer_is_not_taken_for_that_of_the_next_call(tmp_path: 
 
 
 async def test_a_storm_of_callbacks_is_stored_and_beats_are_heard_in_it(tmp_path: Path) -> None:
-    """Each result is told four times over, by forty callers at once."""
+    """Each result is reported four times over, by forty callers at once."""
     database = Database.at(sqlite_address(tmp_path))
     now = by("ann", machine_ms())
     group_id = groups.add_group(database, APP, now)

@@ -1,4 +1,4 @@
-"""Groups, users, sources and their rights, as somebody asks for them at the desk."""
+"""Groups, users, sources and their rights, as somebody asks the service for them."""
 
 from __future__ import annotations
 

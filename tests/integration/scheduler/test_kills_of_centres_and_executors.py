@@ -37,7 +37,7 @@ async def test_no_run_begins_twice_and_no_time_is_left_out_however_often_a_party
 ) -> None:
     figures = await killed_at_random(address, tmp_path, kills)
     lost, kind = figures["lost"], address.partition(":")[0]
-    # Of one that began twice the judge has told before this.
+    # Of one that began twice the judge has reported before this.
     print(f"\n{kind}: {kills} kills, {figures['runs']} runs began, 0 twice, {lost} lost")  # noqa: T201
 
 

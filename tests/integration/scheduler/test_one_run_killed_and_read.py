@@ -91,7 +91,7 @@ async def test_a_run_is_read_while_it_goes_on_killed_alone_and_not_tried_again(
             one.run: one for one in await asyncio.to_thread(lines.added, found, now_ms=now_ms)
         }
         assert "and tidies up" in lines_of[first].last_lines
-        assert "killed" in lines_of[second].last_lines, "it has no log: what its executor told"
+        assert "killed" in lines_of[second].last_lines, "it has no log: what its executor reported"
         assert "nothing to end: FAILED" in await asked(tmp_path, "kill", str(first))
         [log] = (tmp_path / "x").glob(f"logs/*/{first}.log")
         log.unlink()

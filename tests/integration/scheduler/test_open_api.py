@@ -80,7 +80,7 @@ async def test_a_job_is_made_changed_started_run_stopped_and_removed(tmp_path: P
         assert (await program.ask("updateJob", id=job_id, executorTimeout=0)).is_success
         assert (await program.ask("updateJob", id=job_id, executorTimeout=0)).is_success
         changed = program.job(job_id).settings
-        assert (changed.timeout_s, changed.title) == (0, "bills"), "what is not told stays"
+        assert (changed.timeout_s, changed.title) == (0, "bills"), "what is not given stays"
         assert (await program.ask("startJob", id=job_id)).is_success
         assert program.job(job_id).next_ms is not None
         run = await program.ask("triggerJob", id=job_id, executorParam="y", runKey="once")

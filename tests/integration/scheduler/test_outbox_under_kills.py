@@ -1,5 +1,5 @@
 """Row D5: the outbox as a job, and the business, the executor and the centre killed with kill -9:
-each order is told, those of a customer in their order, and copies carry one key and one id.
+each order is sent, those of a customer in their order, and copies carry one key and one id.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ async def test_each_order_is_sent_whoever_of_all_processes_is_killed(
             return not scene.ask("SELECT 1 FROM outbox_messages WHERE state <> 'SENT' LIMIT 1")
 
         async with asyncio.timeout(SETTLED_S):
-            while not await asyncio.to_thread(all_sent):  # noqa: ASYNC110 - rows tell nobody
+            while not await asyncio.to_thread(all_sent):  # noqa: ASYNC110 - rows wake nobody
                 await asyncio.sleep(0.5)
         orders = {number for (number,) in scene.ask("SELECT number FROM orders")}
         [(claims,)] = scene.ask("SELECT sum(claims) FROM outbox_messages")

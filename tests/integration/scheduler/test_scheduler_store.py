@@ -61,7 +61,7 @@ def test_a_run_is_sent_accepted_and_ends_once(database: Database) -> None:
     assert states(database, job_id) == [RunState.ACCEPTED]
 
     assert note_result(database, one.log_id, OK, ENDED_MS) == 1
-    assert note_result(database, one.log_id, FAILED, ENDED_MS + 9) == 0, "told again"
+    assert note_result(database, one.log_id, FAILED, ENDED_MS + 9) == 0, "reported again"
     run = results.run_of(database, one.log_id)
     assert (run.state, run.result_code, run.ended_ms) == (RunState.DONE, OK, ENDED_MS)
 

@@ -1,5 +1,5 @@
-"""Rows F1 and F7: two sessions write the same rows at one moment: both are done, or one is told why
-not, and none breaks.
+"""Rows F1 and F7: two sessions write the same rows at one moment: both are done, or one hears
+why not, and none breaks.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_two_sessions_in_step_break_nothing(
     def session(who: int) -> None:
         for turn in range(ROUNDS):
             in_step.wait(60)
-            with contextlib.suppress(ConfigError):  # One of two is told that he was second.
+            with contextlib.suppress(ConfigError):  # One of two hears that it was second.
                 work(turn, who)
 
     with ThreadPoolExecutor(TWO) as sessions:

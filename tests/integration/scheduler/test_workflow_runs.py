@@ -1,4 +1,4 @@
-"""Workflows in the database: steps begin in their order, once, whoever dies, and stop when told."""
+"""Workflows in the database: steps begin in their order, once, whoever dies, and can be stopped."""
 
 from __future__ import annotations
 

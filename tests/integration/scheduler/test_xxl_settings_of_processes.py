@@ -1,4 +1,4 @@
-"""A centre and an executor that are told by XXL-Job's files alone find each other."""
+"""A centre and an executor that are set by XXL-Job's files alone find each other."""
 
 from __future__ import annotations
 

@@ -85,11 +85,11 @@ async def test_a_flipped_bit_is_reported_and_every_key_is_found_again(
     listener = Listener()
     store = await open_store(small_config(tmp_path), listener)
     if missing(store, put):
-        assert listener.lifecycle("DAMAGED_FILE"), "keys are missing, and nobody was told"
+        assert listener.lifecycle("DAMAGED_FILE"), "keys are missing, and nothing was reported"
     store.start()
     scrub = next(task for task in store._life.tasks if task.get_name() == "store index scrub")
     await asyncio.wait([scrub])
-    assert listener.lifecycle("DAMAGED_FILE"), "nobody was told"
+    assert listener.lifecycle("DAMAGED_FILE"), "nothing was reported"
     more = store.put(draft(b"live", properties=f"UNIQ_KEY\x01{len(put)}\x02"))
     await until(lambda: is_whole(store))
     await turn()
@@ -98,7 +98,7 @@ async def test_a_flipped_bit_is_reported_and_every_key_is_found_again(
     reports_before = len(listener.lifecycle("DAMAGED_FILE"))
     store = await open_store(small_config(tmp_path), listener)
     assert missing(store, [*put, more]) == []
-    assert len(listener.lifecycle("DAMAGED_FILE")) == reports_before, "it is told once"
+    assert len(listener.lifecycle("DAMAGED_FILE")) == reports_before, "it is reported once"
     await store.close()
 
 

@@ -109,7 +109,7 @@ async def test_a_full_disk_refuses_at_the_roll_and_writing_resumes_by_itself(
     assert store.physical_max < 4096, "nothing torn, not even the closing blank"
     with pytest.raises(DiskFull, match="no space left"):
         store.put(draft(refused))
-    assert len(listener.lifecycle("DISK_FULL")) == 1, "told once, not with every refusal"
+    assert len(listener.lifecycle("DISK_FULL")) == 1, "reported once, not with every refusal"
     assert bodies_of(store) == accepted
     disk.free_bytes = None
     result = store.put(draft(refused))

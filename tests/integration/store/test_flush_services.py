@@ -151,7 +151,7 @@ async def test_recovery_counts_what_the_last_note_said_was_written(tmp_path: Pat
     await store.close()
     listener = Listener()
     store = await open_store(small_config(tmp_path), listener)
-    assert listener.recovery.truncated_from is None, "it is told once"
+    assert listener.recovery.truncated_from is None, "it is reported once"
     await store.close()
 
 

@@ -1,6 +1,6 @@
 """What nobody can see in the files that are left: the log's first files are gone, or the checkpoint
 that says how far everything was synced. Nothing sound is destroyed for it, and what is missing is
-told.
+reported.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_the_first_files_of_the_log_are_missed_like_any_other(
     assert "does not lead" not in checked.output
     again, listener, _ = opened(tmp_path)
     assert again == left
-    assert not listener.lifecycle("LOG_HOLE"), "it is told once"
+    assert not listener.lifecycle("LOG_HOLE"), "it is reported once"
 
 
 @STOPS

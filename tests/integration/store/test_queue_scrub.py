@@ -1,5 +1,5 @@
 """A flipped bit in a consume queue hides no message for long: soon after the start every entry is
-what the log says, and what was wrong is told.
+what the log says, and what was wrong is reported.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ async def test_no_flipped_bit_of_any_entry_hides_a_message(tmp_path: Path, clean
     await prepare(sound, clean=clean)
     shutil.copytree(sound, tmp_path / "first")
     seen, units, listener = await looked(tmp_path / "first")
-    assert not damage_reported(listener), "a sound store has nothing to tell"
+    assert not damage_reported(listener), "a sound store has nothing to report"
     assert len(seen["TopicA/0 red"]) == len(seen["Many/0 red"]) == 4
     for queue, unit, bit in every_bit(STRIDE):
         root = tmp_path / "flipped"
@@ -171,7 +171,7 @@ async def test_no_flipped_bit_of_any_entry_hides_a_message(tmp_path: Path, clean
         assert after == seen, what
         # What lies at the log's end every start reads, and an unclean one all that is new.
         is_newest = (queue, unit) == (f"{SCHEDULE_TOPIC}/0", 11)
-        assert damage_reported(listener) or not clean or is_newest, f"{what} is not told"
+        assert damage_reported(listener) or not clean or is_newest, f"{what} is not reported"
         shutil.rmtree(root)
 
 
@@ -303,7 +303,7 @@ OLD = 9
 
 async def grown_old(root: Path, reported_by: bytes = b"") -> None:
     """A queue whose messages are older than all that an unclean start reads again; each body begins
-    with `told_by`.
+    with `reported_by`.
     """
     clock = HandClock(START_MS)
     store = await open_store(config(root), runtime=runtime_on(clock=clock))

@@ -62,7 +62,7 @@ def report(offset: int) -> OffsetReport:
 
 
 def texts(setting: Setting) -> list[str]:
-    """What the lifecycle table tells, in the order of seq."""
+    """What the lifecycle table says, in the order of seq."""
     return [row["detail"] for row in read_bronze(setting.lake, "lifecycle")]
 
 

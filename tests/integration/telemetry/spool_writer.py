@@ -4,8 +4,8 @@ are safe.
     python -m tests.integration.telemetry.spool_writer STORE LIFE [SEGMENT_BYTES]
 
 Each turn reports a few facts, writes the turn, and only then prints the number of the newest fact:
-what a broker's answers would have told its clients. Every field of a fact follows from its number
-(see `fact_of`), so that a reader of these lines knows what the rows must say. SIGTERM ends it
+what a broker's answers would have said to its clients. Every field of a fact follows from its
+number (see `fact_of`), so that a reader of these lines knows what rows must say. SIGTERM ends it
 cleanly.
 """
 

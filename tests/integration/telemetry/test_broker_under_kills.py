@@ -1,5 +1,5 @@
 """A broker under load and its shipper are killed again and again; its commits are in Delta as its
-clients were told.
+clients were answered.
 
 The independent record is the clients' own: which commits they sent, and which of them were
 answered. One client commits by plain requests, each offset once; another is a push consumer that

@@ -158,8 +158,8 @@ def test_every_fact_is_shipped_exactly_once_whatever_is_killed(tmp_path: Path, k
 
 
 def compare(rows: dict[str, list[Row]], record: Record) -> None:
-    """Every safe fact once, in order, as it was told; beyond them at most the last turn of a killed
-    life."""
+    """Every safe fact once, in order, as it was emitted; beyond them at most the last turn of a
+    killed life."""
     reports = {row["offset"]: row for row in rows["consume_offsets"]}
     events = {
         int(row["detail"].removeprefix("fact ")): row
@@ -174,7 +174,7 @@ def compare(rows: dict[str, list[Row]], record: Record) -> None:
         assert numbers == list(range(first, first + len(numbers))), f"life {life} without a hole"
         assert newest <= numbers[-1] <= newest + TURN_FACTS_MAX, f"life {life}"
     lives = {number // LIFE_SPAN for number in found}
-    assert lives == set(record.newest_safe), "nothing that nobody told"
+    assert lives == set(record.newest_safe), "nothing that nobody emitted"
     for number in found:
         table, expected = expected_row(number)
         row = events[number] if isinstance(fact_of(number), LifecycleEvent) else reports[number]

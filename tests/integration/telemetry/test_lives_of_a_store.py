@@ -33,14 +33,14 @@ STEPS = 30
 
 
 class Story:
-    """`told` is what the present store has written; `all_told` what any store has."""
+    """`reported` is what the present store has written; `all_reported` what any store has."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.choice = random.Random(seed)
         self.setting = Setting(folder)
         self.setting.clock.us = 1_700_000_000_000_000
         self.copies: list[tuple[Path, list[int], int]] = []
-        """Of each its folder, what was told by then, and the last seq."""
+        """Of each its folder, what was reported by then, and the last seq."""
         self.reported: list[int] = []
         self.number = 0
         self.shipper: Shipper | None = None
@@ -203,7 +203,9 @@ def test_an_older_copy_of_a_store_goes_on_behind_what_was_shipped_since(
     setting.telemetry = setting.boot()
     setting.report(*(event(f"new {number}") for number in range(9)))
     setting.ship()
-    assert texts(setting)[7:] == [f"new {number}" for number in range(9)], "as many as were told"
+    assert texts(setting)[7:] == [f"new {number}" for number in range(9)], (
+        "as many as were reported"
+    )
     assert assert_exactly_once(read_all(setting.lake), MASTER.emitter) == 16
     assert len(list(setting.spool.glob("*.seg"))) == 1, "what is shipped is dropped"
 

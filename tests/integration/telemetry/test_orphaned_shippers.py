@@ -47,7 +47,7 @@ def has_ended(process_id: int) -> bool:
 def test_killed_at_any_moment_an_engine_leaves_no_shipper_behind(
     setting: Setting, moment_s: float
 ) -> None:
-    setting.report(event("told before the kill"))
+    setting.report(event("reported before the kill"))
     engine = subprocess.Popen(
         [sys.executable, "-c", ENGINE, str(setting.store), str(setting.lake)],
         cwd=ROOT,
@@ -67,7 +67,7 @@ def test_killed_at_any_moment_an_engine_leaves_no_shipper_behind(
             os.kill(shipper, signal.SIGKILL)
     with sole_shipper(str(setting.spool)):
         setting.ship()
-    assert texts(setting) == ["told before the kill"]
+    assert texts(setting) == ["reported before the kill"]
 
 
 def test_who_ships_the_rest_stops_at_what_was_there_though_the_next_engine_reports_more(

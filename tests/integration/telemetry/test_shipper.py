@@ -249,7 +249,7 @@ def test_a_costly_shipment_is_followed_by_a_longer_pause_within_limits(
 
 
 class SteppedClock(SystemClock):
-    """The machine's clock, whose steady part moves only when told."""
+    """The machine's clock, whose steady part moves only when set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -322,11 +322,11 @@ def test_sigterm_ships_what_is_there_and_ends_with_0(setting: Setting) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == f"shipping {setting.spool} to {setting.lake}\n"
-    setting.report(event("told just before the end"))
+    setting.report(event("reported just before the end"))
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
     process.stdout.close()
-    assert texts(setting) == ["told just before the end"]
+    assert texts(setting) == ["reported just before the end"]
 
 
 PARENT = """
@@ -350,9 +350,9 @@ def test_a_child_ships_the_rest_and_ends_when_its_broker_was_killed(setting: Set
     )
     assert broker.stdout is not None
     assert broker.stdout.readline().startswith("shipping ")
-    setting.report(event("told just before the kill"))
+    setting.report(event("reported just before the kill"))
     broker.kill()
     broker.wait(10)
     assert broker.stdout.read() == "", "the pipe ends when the child does"
     broker.stdout.close()
-    assert texts(setting) == ["told just before the kill"]
+    assert texts(setting) == ["reported just before the kill"]

@@ -170,7 +170,7 @@ def test_another_spool_of_the_same_name_is_refused_when_its_clock_is_behind(
     setting.telemetry = setting.boot()
     setting.report(event("three"))
     setting.ship()
-    assert texts(setting) == ["one", "two", "three"], "as it was told to do"
+    assert texts(setting) == ["one", "two", "three"], "as it was asked to do"
 
 
 def test_a_second_shipper_on_one_spool_is_refused(setting: Setting) -> None:

@@ -43,8 +43,8 @@ final class AdminSession {
             if (i < 4) { fact("unique-" + i, sent.getMsgId()); fact("stored-" + i, sent.getOffsetMsgId()); }
         }
         DefaultMQProducer traced = producer(ns, "pid_traced", "adm-traced", true);
-        SendResult told = traced.send(new Message(TRACED, "TagT", "KT", "traced".getBytes(StandardCharsets.UTF_8)));
-        fact("unique-traced", told.getMsgId());
+        SendResult sent = traced.send(new Message(TRACED, "TagT", "KT", "traced".getBytes(StandardCharsets.UTF_8)));
+        fact("unique-traced", sent.getMsgId());
         DefaultMQPushConsumer consumer = consumer(ns);
         for (int q = 0; q < QUEUES; q++) admin.updateConsumeOffset(broker, OFFLINE, new MessageQueue(TOPIC, name(admin), q), q);
         until("the group has consumed and reported", () -> lag(admin) == 0);

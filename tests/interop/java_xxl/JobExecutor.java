@@ -8,26 +8,26 @@ public class JobExecutor {
     public static class Handlers {
         @XxlJob("demo")
         public void demo() throws Exception {
-            String told = XxlJobHelper.getJobParam();
-            XxlJobHelper.log("hello {} shard {}/{}", told, XxlJobHelper.getShardIndex(), XxlJobHelper.getShardTotal());
-            if (told.equals("fail")) {
+            String parameter = XxlJobHelper.getJobParam();
+            XxlJobHelper.log("hello {} shard {}/{}", parameter, XxlJobHelper.getShardIndex(), XxlJobHelper.getShardTotal());
+            if (parameter.equals("fail")) {
                 XxlJobHelper.handleFail("bad");
-            } else if (told.equals("boom")) {
+            } else if (parameter.equals("boom")) {
                 throw new IllegalStateException("boom");
-            } else if (told.startsWith("sleep")) {
-                Thread.sleep(Long.parseLong(told.substring(5)));
+            } else if (parameter.startsWith("sleep")) {
+                Thread.sleep(Long.parseLong(parameter.substring(5)));
             }
         }
     }
 
-    public static void main(String[] told) throws Exception {
+    public static void main(String[] arguments) throws Exception {
         XxlJobSimpleExecutor executor = new XxlJobSimpleExecutor();
-        executor.setAdminAddresses(told[0]);
-        executor.setAccessToken(told[1]);
+        executor.setAdminAddresses(arguments[0]);
+        executor.setAccessToken(arguments[1]);
         executor.setAppname("java-sample");
         executor.setIp("127.0.0.1");
-        executor.setPort(Integer.parseInt(told[2]));
-        executor.setLogPath(told[3]);
+        executor.setPort(Integer.parseInt(arguments[2]));
+        executor.setLogPath(arguments[3]);
         executor.setLogRetentionDays(30);
         executor.setXxlJobBeanList(List.of(new Handlers()));
         executor.start();

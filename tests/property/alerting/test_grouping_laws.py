@@ -31,7 +31,7 @@ QUIET = Silence("1", matchers_of(["group=a"]), NOON_US - HOUR_US, NOON_US * 2, "
 
 
 class Pager(RuleBasedStateMachine):
-    """A receiver that opens and closes what it is told."""
+    """A receiver that opens and closes what it is sent."""
 
     def __init__(self) -> None:
         super().__init__()

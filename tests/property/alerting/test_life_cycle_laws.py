@@ -1,4 +1,4 @@
-"""Laws of an alert's life, whatever gold tells, in whichever order, and however clocks leap."""
+"""Laws of an alert's life, whatever gold says, in whichever order, and however clocks leap."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_again(stored: dict[str, Any]) -> Alert:
 
 
 class LifeOfAlerts(RuleBasedStateMachine):
-    """A rule's alerts beside what was really told of each group."""
+    """A rule's alerts beside what gold really said of each group."""
 
     @initialize(wait=SPANS, keep=SPANS)
     def begin(self, wait: str, keep: str) -> None:

@@ -1,5 +1,5 @@
 """Offsets written piece by piece, while groups go on reporting and topics are deleted: the file and
-what the broker believes to be in it are the same, and the marks that are told follow both.
+what the broker believes to be in it are the same, and the marks that are reported follow both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEYS = st.tuples(st.sampled_from(GROUPS), st.sampled_from(TOPICS), st.sampled_fr
 
 
 class SnapshotsUnderReports(RuleBasedStateMachine):
-    """A table, a file, and a pipeline that knows only the keys it is told have moved."""
+    """A table, a file, and a pipeline that knows only the keys that are reported as moved."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Whatever readers of a queue do, what comes again was at risk before it came.
 
-A small broker and its readers play: members join, are told where to begin, read in turn with the
-one before them, die, and the broker dies with what only its memory knew. Readers are prompt: each
+A small broker and its readers play: members join, are answered where to begin, read in turn with
+the one before them, die, and the broker dies with what only memory knew. Readers are prompt: each
 pulls at least once between two samples. Every pull that goes back must lie in the window that was
 open before it.
 """
@@ -62,7 +62,7 @@ class Broker:
         self.take(Event(**known, **what))
 
     def ask(self, name: str) -> None:
-        """A client joins and is told where to begin."""
+        """A client joins and is answered where to begin."""
         if name in self.readers:
             return
         if name not in self.members:
@@ -78,7 +78,7 @@ class Broker:
             self.begin(name)
 
     def begin(self, name: str) -> None:
-        """A client that was told pulls for the first time."""
+        """A client that was answered pulls for the first time."""
         if name in self.answered:
             self.readers[name] = self.answered.pop(name)
             self.pull(name)
@@ -174,7 +174,7 @@ class Broker:
         self.is_away(name, has_left=True)
 
     def gives_back(self, name: str) -> None:
-        """A client that was told where to begin leaves the queue to others."""
+        """A client that was answered where to begin leaves the queue to others."""
         self.answered.pop(name, None)
 
     def says_what_it_holds(self, name: str) -> None:
@@ -187,7 +187,7 @@ class Broker:
         self.take(NotReading(self.seq, self.at_us, name, has_left))
 
     def broker_dies(self) -> None:
-        """What only memory knew is lost; who reads goes on, and who was told begins there."""
+        """What only memory knew is lost; who reads goes on, and who was answered begins there."""
         lives_on = bool(self.members)
         reached = max(self.committed, self.pulled)
         kept, committed, self.committed = self.persisted, self.committed, self.persisted
@@ -207,7 +207,7 @@ class Broker:
         self.members, self.loser = set(), None
 
     def second(self, produced: int) -> None:
-        """Messages come, everybody pulls, who pulled last commits, and the broker tells."""
+        """Messages come, everybody pulls, who pulled last commits, and the broker reports."""
         self.at_us += SECOND
         self.end += produced
         for name in sorted(self.readers):

@@ -1,4 +1,4 @@
-"""Which cycle told a moment first, and which changed it last: by halving, as by looking at all."""
+"""Which cycle reported a moment first, which changed it last: by halving, as by looking at all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Laws of rule sets: no verdict knows the future, none depends on the order of rows, on the time of
-day or on how often an unchanged end is told.
+day or on how often an unchanged end is reported.
 """
 
 from __future__ import annotations

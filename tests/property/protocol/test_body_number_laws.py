@@ -1,5 +1,5 @@
 """Every number of every body has a range that JSON's writers and Java's readers have: what a peer
-tells is kept, written and told on, and a number without an end would end whoever writes it.
+sends is stored, written and passed on, and a number without an end would end whoever writes it.
 
 Row: Wire.
 """

@@ -101,9 +101,9 @@ class World:
             if executor.queued:
                 yield 2, f"executor {at} begins", partial(self.begin, executor)
             if executor.has_log:
-                yield 1, "success is told", lambda: self.note(RunEvent.SUCCEED)
+                yield 1, "success is reported", lambda: self.note(RunEvent.SUCCEED)
             if executor.reports_failure:
-                yield 1, "that it never began is told", lambda: self.note(RunEvent.FAIL)
+                yield 1, "that it never began is reported", lambda: self.note(RunEvent.FAIL)
             if executor.is_ours and executor.has_log:
                 yield 1, "its log is removed", partial(setattr, executor, "has_log", False)
             if not executor.is_gone:

@@ -44,7 +44,7 @@ CONFIG = small_config(
 SEEN_IN_A_RECORD = [*range(12), *range(28, 36), *range(84, 90)]
 """Bytes of a record whose change every reader sees: size, magic, CRC, own offset, body."""
 QUEUE_OFFSET_AT = range(20, 28)
-"""Its queue offset has no check of its own; only its neighbours in the queue tell."""
+"""Its queue offset has no check of its own; only its neighbours in the queue show it."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def tree_without(case: Played, lost: set[str]) -> Tree:
 
 
 async def check(case: Played, tree: Tree, lost: set[str], *, is_reported: bool = True) -> None:
-    """`is_told`: is there anything left by which a loss can be seen?"""
+    """`is_reported`: is there anything left by which a loss can be seen?"""
     whole_queues = "consumequeue" not in lost
     expected = sound(case, tree)
     disk, clock, listener = RecordingDisk(tree), HandClock(1_900_000_000_000), Listener()
@@ -254,7 +254,7 @@ async def check(case: Played, tree: Tree, lost: set[str], *, is_reported: bool =
     assert found == expected
     synced = [n for n, each in enumerate(case.put) if each.end_offset <= case.synced_to]
     if is_reported and "checkpoint" not in lost and not set(synced) <= set(found):
-        assert listener.lifecycle("LOG_HOLE"), "less is there, and nobody was told"
+        assert listener.lifecycle("LOG_HOLE"), "less is there, and nothing was reported"
     for number in found:
         result, queue_id = case.put[number], number % QUEUES
         assert store.queue_units("TopicA", queue_id, result.queue_offset, 1) == [

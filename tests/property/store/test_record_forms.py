@@ -101,7 +101,7 @@ def test_what_dispatch_reads_is_what_the_whole_decoder_reads(
     assert request is not None
     assert check_record(view, before, physical_offset, DELAY_LEVELS_MS_DEFAULT) == request
     place = queue_offset, physical_offset, stored_ms
-    assert DraftRecord(draft).request(*place, DELAY_LEVELS_MS_DEFAULT) == request, "as a put tells"
+    assert DraftRecord(draft).request(*place, DELAY_LEVELS_MS_DEFAULT) == request, "as a put says"
     assert (request.topic, request.queue_id) == (whole.topic, whole.queue_id)
     assert (request.queue_offset, request.physical_offset) == (queue_offset, physical_offset)
     assert (request.size_bytes, request.store_timestamp_ms) == (len(record), stored_ms)

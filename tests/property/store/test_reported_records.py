@@ -22,7 +22,7 @@ FILE_BYTES = 1024
 steps = st.lists(
     st.tuples(st.integers(0, 400), st.booleans(), st.booleans()), min_size=1, max_size=25
 )
-"""(length of the body, does its put tell?, is everything so far dispatched now?)"""
+"""(length of the body, does its put report?, is everything so far dispatched now?)"""
 
 
 @given(steps, st.integers(1, 4))

@@ -253,7 +253,7 @@ async def life_of_a_recovery(chance: random.Random) -> Life:
 async def life_of_a_damaged_store(chance: random.Random, body_of: BodyOf = plain_body) -> Life:
     """Everything was synced; then a file went or a bit flipped, and half the time the queues, too.
     The recovery of that is what is cut by power here. Forged bodies need the queues: without them
-    nobody can tell what they are.
+    nobody can know what they are.
     """
     settings = settings_of(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     life = await life_of_a_store(chance, settings, body_of)
@@ -561,7 +561,7 @@ def frames_in(disk: RecordingDisk) -> list[Frame]:
 
 
 async def check_spool(life: Life, tree: Tree, promise: int) -> None:
-    """All rows that were synced, no row that was not told; the next life's rows follow at once.
+    """All rows that were synced, no row that was not emitted; the next life's rows follow at once.
 
     A segment whose middle is lost, with a sound one behind it, is damage that is named row by row:
     only then may rows be missing before others.
@@ -570,7 +570,7 @@ async def check_spool(life: Life, tree: Tree, promise: int) -> None:
     telemetry = Telemetry.open(runtime_on(disk, clock), "/spool", MASTER, segment_bytes=1500)
     kept = rows_in(disk)
     assert kept[:promise] == life.story[:promise], f"{promise} rows were synced"
-    assert kept == [row for row in life.story if row in kept], "not what was told"
+    assert kept == [row for row in life.story if row in kept], "not what was emitted"
     assert telemetry.next_seq > max((seq for seq, _ in life.story), default=0)
     telemetry.observe(LifecycleEvent("BOOT", "next life"))
     await telemetry.close()

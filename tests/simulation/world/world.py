@@ -1,4 +1,4 @@
-"""The world of one run: hosts, faults, time, and a trace whose hash tells runs apart.
+"""The world of one run: hosts, faults, time, and a trace whose hash distinguishes runs.
 
 A node is a host with a disk and at most one life at a time. Its code runs as tasks of the one
 virtual loop; a crash closes its doors (nothing it still does has an effect), ends its connections

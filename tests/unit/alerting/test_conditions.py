@@ -1,4 +1,4 @@
-"""Conditions of rules: what a text says of rows, and what is told of one that cannot be read."""
+"""Conditions of rules: what a text says of rows, and what is said of one that cannot be read."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def change(emitter: str, seq: int, group: str = "pay", kind: str = "JOINED") -> 
 
 
 class Told:
-    """What gold has told of late, as a look finds it."""
+    """What gold has of late, as a look finds it."""
 
     def __init__(self, *rows: dict[str, Any]) -> None:
         self.moment = Moment("r", 1, (Reached("c/b/0", NOON, 1),), NOON)

@@ -1,4 +1,4 @@
-"""Rules held against rows: where they hold, where nobody knows, and how much of it is told."""
+"""Rules held against rows: where they hold, where nobody knows, and how much of it is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are told: together with what, when, how often, and what they are spared."""
+"""What people are sent: together with what, when, how often, and what they are spared."""
 
 from __future__ import annotations
 

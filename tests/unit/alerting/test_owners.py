@@ -53,11 +53,11 @@ def test_severity_and_name_of_the_rule_choose_as_labels_do() -> None:
 
 
 def test_an_owner_that_the_rule_names_itself_stays() -> None:
-    assert owner_of(rule(owner="lag desk"), {"group": "pay"}, (PAYMENTS, ALL)) == "lag desk"
+    assert owner_of(rule(owner="lag team"), {"group": "pay"}, (PAYMENTS, ALL)) == "lag team"
 
 
 def notice_of(judged: Rule, row: dict[str, object], owners: tuple[Owned, ...]) -> Notice:
-    """The first that is told of a rule that holds for a row of `group_state`."""
+    """The first that is notified of a rule that holds for a row of `group_state`."""
     known, routing = Known(), Routing(Route("mail", group_wait_us=0))
     for at_s in range(0, 1200, 30):
         now_us = NOON_US + at_s * SECOND_US
@@ -67,7 +67,7 @@ def notice_of(judged: Rule, row: dict[str, object], owners: tuple[Owned, ...]) -
         if decided.notices:
             return decided.notices[0]
         known = decided.known
-    raise AssertionError(f"nobody was told of {known.alerts}")
+    raise AssertionError(f"nobody was notified of {known.alerts}")
 
 
 def test_the_notice_of_an_alert_says_whose_it_is_and_so_do_the_texts_of_its_rule() -> None:

@@ -1,5 +1,5 @@
 """Alerts about a cluster that is watched from outside say so, and how far they may be off, whoever
-is told of them and by whatever channel."""
+is notified of them and by whatever channel."""
 
 from __future__ import annotations
 

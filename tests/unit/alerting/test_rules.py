@@ -1,4 +1,4 @@
-"""Rules as files say them: what they mean, and what is told of a file with a fault in it."""
+"""Rules as files say them: what they mean, and what is said of a file with a fault in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOOD: dict[str, Any] = {
 
 
 def faults(**keys: Any) -> list[str]:
-    """What is told of one rule in which these keys stand as well; None: the key is left out."""
+    """What is said of one rule in which these keys stand as well; None: the key is left out."""
     entry = {name: value for name, value in {**GOOD, **keys}.items() if value is not None}
     checked = check({"rules.toml": {"rule": [entry]}})
     assert not (checked.faults and checked.rules)

@@ -1,4 +1,4 @@
-"""The analytics bench: what is told of figures, and that no part takes the others along."""
+"""The analytics bench: what figures say, and that no part takes the others along."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_part_can_be_asked_for_alone() -> None:
 
 
 def test_a_part_that_is_not_there_costs_itself_alone(tmp_path: Path) -> None:
-    absent = Part("absent", "no_such_module", 20, "what it would have told")
+    absent = Part("absent", "no_such_module", 20, "what it would have measured")
     ((part, figures),) = run_parts([absent], tmp_path, scale=1)
     assert part is absent
     (figure,) = figures
@@ -67,7 +67,7 @@ def test_a_part_that_is_not_there_costs_itself_alone(tmp_path: Path) -> None:
 
 
 def test_when_the_time_of_all_is_over_the_rest_is_shown_as_not_measured(tmp_path: Path) -> None:
-    late = Part("late", "no_such_module", 20, "what it would have told")
+    late = Part("late", "no_such_module", 20, "what it would have measured")
     ((_, (figure,)),) = run_parts([late], tmp_path, scale=1, together_s=1)
     assert figure.note == "the 1 s of all parts were over"
     assert list(tmp_path.iterdir()) == [], "it was not begun"

@@ -14,7 +14,7 @@ def test_figures_beyond_the_limit_are_counted_and_reported_when_there_is_room() 
     figures.take("g", "b", {"T": FAST, "U": FAST})
     assert (figures.of("g", "b"), figures.left_out) == ({}, 2)
     figures.take("g", "a", {"T": FAST, "U": FAST})
-    assert list(figures.of("g", "a")) == ["T", "U"], "its own place is free for what it tells now"
+    assert list(figures.of("g", "a")) == ["T", "U"], "its own place is free for what it reports now"
     figures.take("g", "a", {})
     figures.take("g", "b", {"T": FAST, "U": FAST})
     assert (list(figures.of("g", "b")), figures.left_out) == (["T", "U"], 0)

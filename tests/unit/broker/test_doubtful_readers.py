@@ -20,7 +20,7 @@ def test_who_does_not_hold_a_queue_a_second_after_its_answer_has_given_it_back()
 
 
 def test_an_answer_to_a_question_that_came_too_early_settles_nothing() -> None:
-    """It may have been told meanwhile, and takes the queue up only now."""
+    """It may have been answered meanwhile, and takes the queue up only now."""
     doubts = DoubtfulReaders()
     doubts.arises(A, QUEUE, 1000)
     doubts.arises(A, QUEUE, 1600)  # It asked again.

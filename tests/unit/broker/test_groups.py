@@ -78,7 +78,7 @@ def test_a_client_on_a_new_connection_is_the_same_member() -> None:
 
 
 def beats(*ends: End) -> list[str | None]:
-    """With whom the member c1 is told to share its id, at each of its heartbeats."""
+    """With whom the member c1 is reported to share its id, at each of its heartbeats."""
     groups = ConsumerGroups()
     return [
         groups.register(consumer("A"), channel("c1", end), now_ms=at).shared_with

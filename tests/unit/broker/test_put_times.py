@@ -1,4 +1,4 @@
-"""Row Figures: times of puts and gets, as the runtime info tells them."""
+"""Row Figures: times of puts and gets, as the runtime info shows them."""
 
 from __future__ import annotations
 

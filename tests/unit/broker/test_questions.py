@@ -14,7 +14,7 @@ def test_a_question_is_found_by_its_account_its_client_and_its_name() -> None:
     assert questions.topic_of("shop", "c1", "7") == "orders"
     for other in (("rival", "c1", "7"), ("shop", "c2", "7"), ("shop", "c1", "8")):
         assert questions.topic_of(*other) is None
-    assert questions.topic_of("shop", "c", "17") is None, "the words are told apart"
+    assert questions.topic_of("shop", "c", "17") is None, "the words are distinguished"
 
 
 def test_the_oldest_questions_of_an_account_make_room_for_its_own_only() -> None:

@@ -1,4 +1,4 @@
-"""To whom a broker tells of which message that it has stored twice.
+"""To whom a broker reports which message that it has stored twice.
 
 Feature rows: A10 (a producer's retry is stored again).
 """

@@ -1,5 +1,5 @@
 """A step of the event loop costs what it is about, never what the broker's tables hold: counted in
-instructions, with tables long enough to tell linear from constant.
+instructions, with tables long enough to distinguish linear from constant.
 """
 
 from __future__ import annotations

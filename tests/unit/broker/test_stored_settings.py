@@ -1,4 +1,4 @@
-"""Row C10: the settings that a store keeps are served by the next start, or it tells."""
+"""Row C10: the settings that a store keeps are served by the next start, or it reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROMISED = {"fileReservedTime": "240", "maxMessageSize": "12345"}
 
 
 class Kept:
-    """The settings of one store, the disk below them, and what was told."""
+    """The settings of one store, the disk below them, and what was reported."""
 
     def __init__(self, folder: Path, store_id: str = OWN) -> None:
         self.disk, self.listener = FailingDisk(), Listener()
@@ -46,7 +46,7 @@ class Kept:
         return read_start(self.disk, None, environment={}, flags=flags)
 
     async def start(self) -> tuple[tuple[int, int], str]:
-        """What a start serves, and the kind of what it tells."""
+        """What a start serves, and the kind of what it reports."""
         found = self.read()
         origin = found.origin.found
         await self.file.settle(origin)
@@ -100,7 +100,7 @@ async def test_wherever_the_file_is_cut_off_everything_is_served_and_reported(
             kept.path.write_bytes(whole[:length] + bytes(zeros))
             assert await kept.start() == (ALL, "DAMAGED_FILE"), f"{length} bytes, {zeros} zeros"
             assert kept.path.with_name("broker.properties.damaged").exists()
-            assert await kept.start() == (ALL, ""), "it is told once"
+            assert await kept.start() == (ALL, ""), "it is reported once"
 
 
 async def test_whichever_bit_is_flipped_nothing_is_lost_without_a_word(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ async def test_whichever_bit_is_flipped_nothing_is_lost_without_a_word(tmp_path:
         content[at // 8] ^= 1 << at % 8
         kept.path.write_bytes(content)
         found = kept.read()
-        assert found.origin.found is not None, f"bit {at}: nobody is told"
+        assert found.origin.found is not None, f"bit {at}: nothing is reported"
         assert not set(served(found)) & set(DEFAULTS), f"bit {at} has hidden a setting"
 
 
@@ -179,7 +179,7 @@ async def test_a_file_edited_by_hand_is_taken_reported_once_and_kept_as_it_is(
     ):
         kept.path.write_text(edited, newline="")
         assert await kept.start() == (expected, "CHANGED_FILE"), edited
-        assert await kept.start() == (expected, ""), "it is told once"
+        assert await kept.start() == (expected, ""), "it is reported once"
         assert edited.partition("# sealed")[0].strip() in kept.path.read_bytes().decode()
         assert kept.path.read_text().count("# sealed") == 1
 

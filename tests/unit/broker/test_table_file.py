@@ -66,7 +66,7 @@ async def test_a_missing_file_falls_back_to_the_version_before_and_that_is_repor
 async def test_a_write_cut_between_its_two_renames_is_finished(
     tmp_path: Path, is_whole: bool
 ) -> None:
-    """The fresh version was synced before them; nothing is lost and nothing to be told."""
+    """The fresh version was synced before them; nothing is lost and nothing to report."""
     shelf = Shelf(tmp_path)
     await shelf.file.write(FIRST)
     await shelf.file.write(SECOND)

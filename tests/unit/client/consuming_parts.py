@@ -25,7 +25,7 @@ Q0, Q1, Q2, Q3 = (MessageQueue("T", "broker-a", number) for number in range(4))
 
 @dataclass
 class Broker:
-    """A broker's memory of one group; what it is told is kept in order."""
+    """A broker's memory of one group; what it is sent is kept in order."""
 
     offsets: dict[MessageQueue, int] = field(default_factory=dict)
     calls: list[tuple[str, object]] = field(default_factory=list)

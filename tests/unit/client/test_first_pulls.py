@@ -35,7 +35,7 @@ class SlowToFail(Broker):
 
 
 class Beginning:
-    """A member whose rounds the test tells of; what begins where, and when."""
+    """A member whose rounds the test plays; what begins where, and when."""
 
     def __init__(self, runtime: Runtime, broker: Broker | None = None, **settings: object) -> None:
         self.broker = broker or Broker()

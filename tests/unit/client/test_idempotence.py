@@ -35,7 +35,7 @@ def database(tmp_path: Path) -> str:
 
 
 def guard_of(database: str, **settings: Any) -> SqlGuard:
-    guard = SqlGuard(lambda: sqlite3.connect(database, **settings), "desk", SqlDialect.SQLITE)
+    guard = SqlGuard(lambda: sqlite3.connect(database, **settings), "till", SqlDialect.SQLITE)
     guard.prepare()
     return guard
 
@@ -77,7 +77,7 @@ def test_work_that_fails_leaves_neither_key_nor_result(database: str) -> None:
 def test_a_known_key_with_another_content_is_refused(database: str) -> None:
     guard = guard_of(database)
     guard.once("k", b"pay 7", writing("card"), now_ms=1)
-    with pytest.raises(KeyReused, match="'k' of desk was consumed with another content"):
+    with pytest.raises(KeyReused, match="'k' of till was consumed with another content"):
         guard.once("k", b"pay 8", writing("card"), now_ms=2)
     assert rows(database) == [("card",)]
 
@@ -157,12 +157,12 @@ class RedisOfOne:
 def test_the_redis_guard_skips_what_is_done_and_waits_for_what_is_claimed(decoding: bool) -> None:
     redis = RedisOfOne(decoding=decoding)
     worked: list[Any] = []
-    guard = RedisGuard(redis, "desk")
+    guard = RedisGuard(redis, "till")
     assert guard.once("k", b"paid", worked.append, now_ms=1)
     assert not guard.once("k", b"paid", worked.append, now_ms=1)
     with pytest.raises(KeyReused):
         guard.once("k", b"other", worked.append, now_ms=1)
-    redis.held["consumed:desk:mine"] = b"claimed"
+    redis.held["consumed:till:mine"] = b"claimed"
     with pytest.raises(ClusterError, match="is claimed"):
         guard.once("mine", b"paid", worked.append, now_ms=1)
     assert worked == [redis]
@@ -178,4 +178,4 @@ def test_the_redis_guard_skips_what_is_done_and_waits_for_what_is_claimed(decodi
 @pytest.mark.parametrize("setting", ["lease_ms", "kept_ms"])
 def test_a_redis_guard_without_time_is_refused(setting: str) -> None:
     with pytest.raises(ConfigError, match=f"{setting}=0"):
-        RedisGuard(RedisOfOne(decoding=False), "desk", **{setting: 0})
+        RedisGuard(RedisOfOne(decoding=False), "till", **{setting: 0})

@@ -1,4 +1,4 @@
-"""The window against traces of RocketMQ's ProcessQueue, and what ours tells besides.
+"""The window against traces of RocketMQ's ProcessQueue, and what ours reports besides.
 
 Feature rows: A7.
 """

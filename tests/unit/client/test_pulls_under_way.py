@@ -38,7 +38,7 @@ class Asking:
     async def all_outcomes(
         self, cluster: ScriptedCluster, count: int
     ) -> list[PullResult | TidemarkError]:
-        await cluster.world.until("all told", lambda: len(self.outcomes) == count, within_s=40)
+        await cluster.world.until("all ended", lambda: len(self.outcomes) == count, within_s=40)
         await self.connection.stop()
         return self.outcomes
 

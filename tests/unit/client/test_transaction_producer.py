@@ -265,7 +265,7 @@ async def test_a_question_is_answered_by_the_checker_on_its_own_connection(
 
 
 class Slow(Business):
-    """A checker that ends when it is told."""
+    """A checker that ends when it is asked to."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What breaks a law is counted whole, and told by a few rows."""
+"""What breaks a law is counted whole, and shown by a few rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of a queue go forward within a life of it, whatever was told in which batch."""
+"""Ends of a queue go forward within a life of it, whatever was reported in which batch."""
 
 from __future__ import annotations
 

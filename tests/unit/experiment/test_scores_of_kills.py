@@ -23,7 +23,7 @@ def delivered(at_s: float, *offsets: int) -> list[Delivery]:
 
 
 def revision(at_s: float, begin: int, end: int, **values: Any) -> dict[str, Any]:
-    """A revision of window w, open and not confirmed unless told otherwise."""
+    """A revision of window w, open and not confirmed unless given otherwise."""
     known = {"cluster": "run", "group": GROUP, "topic": TOPIC, "queue_id": 0, "window_id": "w"}
     fields = {"revision": int(at_s * 10), "basis": "DEPARTURE", "cause": "CONSUMER_CRASH"}
     state = {"state": "OPEN", "outcome": "POSSIBLE", "redelivered_messages": 0}

@@ -1,4 +1,4 @@
-"""A lake that cannot be written is told before anybody is killed."""
+"""A lake that cannot be written is refused before anybody is killed."""
 
 from __future__ import annotations
 

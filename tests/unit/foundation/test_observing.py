@@ -1,4 +1,4 @@
-"""A change of state that an operator has to know is told in both places in the same words."""
+"""A change of state that an operator has to know is reported in both places in the same words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.foundation.observing import Fact, LifecycleEvent, SilentObserver, re
 
 
 class Rows(SilentObserver):
-    """Keeps what it is told."""
+    """Keeps what it observes."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []

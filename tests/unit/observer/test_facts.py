@@ -41,7 +41,7 @@ STORED_MS = 500
 
 
 def progress(committed: int, end: int, pulled: int = 0) -> QueueProgress:
-    """How far the group is, as a broker tells it."""
+    """How far the group is, as a broker reports it."""
     return QueueProgress(end, committed, pulled, 0)
 
 
@@ -268,7 +268,7 @@ Held = tuple[str, int, int]
 
 
 def came_again(*held: Held | None, ends: tuple[int, ...] = (100,)) -> list[list[Any]]:
-    """Ranges that are told to have been pulled once more, look by look, and who had them first."""
+    """Ranges reported as pulled once more, look by look, and who had them first."""
     looks = [
         look(
             10_000 * number,
@@ -315,7 +315,7 @@ def test_of_another_queue_of_that_name_nothing_was_delivered_before() -> None:
 
 
 def after_a_boot(*looks: Look) -> list[list[Any]]:
-    """What is told in the broker's next life; the last look of the life before saw 10."""
+    """What is reported in the broker's next life; the last look of the life before saw 10."""
     before = Facts("observer", 10_000, "broker-a")
     list(before.of(look(0), snapshot_from_ms=None))
     facts = Facts("observer", 10_000, "broker-a", earlier=before.offsets())

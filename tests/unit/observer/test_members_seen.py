@@ -25,7 +25,7 @@ def says(**text: str) -> dict[tuple[str, str], ConsumerRunningInfo]:
 
 
 def events_of(*looks: Any) -> list[list[RebalanceEvent]]:
-    """What is told of subscriptions and ids, look by look, ten seconds apart."""
+    """What is reported of subscriptions and ids, look by look, ten seconds apart."""
     facts = Facts("observer", 10_000, "broker-a")
     kinds = ("SUBSCRIPTION_CHANGED", "SUBSCRIPTION_CONFLICT", "CLIENT_ID_SHARED")
     return [
@@ -113,7 +113,7 @@ def connected_from(*addresses: str) -> dict[str, ConsumerConnection]:
 
 
 def shared_by(*looks: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Both addresses, for each look at which it is told that they share an id."""
+    """Both addresses, for each look at which it is reported that they share an id."""
     reported = events_of(*({"connections": connected_from(*one)} for one in looks))
     return [(*(one.before or ()), *(one.after or ())) for each in reported for one in each]
 

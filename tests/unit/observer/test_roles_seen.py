@@ -12,7 +12,7 @@ Told = tuple[str | None, str | None]
 
 
 def changes(*lists: dict[str, int]) -> list[Told | None]:
-    """What is told of each list of the name servers."""
+    """What is reported of each list of the name servers."""
     seen = RolesSeen()
     return [change(seen, roles) for roles in lists]
 

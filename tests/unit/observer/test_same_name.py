@@ -11,7 +11,7 @@ from engine.observer.observation import stranger
 
 @dataclass(frozen=True)
 class Known:
-    """As a lake tells it."""
+    """As a lake has it."""
 
     address: str
     name_servers: str

@@ -234,7 +234,7 @@ def test_figures_that_were_asked_before_it_was_made_again_are_of_the_life_before
 
 
 def after_a_boot(before: Look, *looks: Look) -> list[list[Any]]:
-    """What is told in the broker's next life."""
+    """What is reported in the broker's next life."""
     facts = Facts("observer", 10_000, "broker-a")
     list(facts.of(before, snapshot_from_ms=None))
     after = Facts("observer", 10_000, "broker-a", earlier=facts.offsets(), lives=facts.lives())

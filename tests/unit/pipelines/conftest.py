@@ -1,4 +1,4 @@
-"""Cases of public projects that are not ours to copy: run where they are at hand, told where not.
+"""Cases of public projects that are not ours to copy: run where they are at hand, named where not.
 
 They lie in the folder that TIDEMARK_RULE_CASES names, or in `shared/cases` beside this project.
 """

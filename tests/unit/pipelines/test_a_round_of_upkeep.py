@@ -1,4 +1,4 @@
-"""A round of upkeep tends every table that it can, and tells of every other one."""
+"""A round of upkeep tends every table that it can, and reports every other one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def routing(**keys: Any) -> Routing:
 
 
 def heard(frames: dict[int, pl.DataFrame], *, until_s: int, rules: AlertRules) -> Heard:
-    """Look each ten seconds; `told`: what gold gets, by the second."""
+    """Look each ten seconds; `frames`: what gold gets, by the second."""
     player = Player(rules, rules.spans_us)
     for at_s in range(0, until_s, 10):
         new = {"group_state": frames[at_s]} if at_s in frames else {}

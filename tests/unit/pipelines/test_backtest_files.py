@@ -1,4 +1,4 @@
-"""What a backtest is told: incidents in three kinds of files and in a table, rule sets by name or
+"""What a backtest reads: incidents in three kinds of files and in a table, rule sets by name or
 with settings; and sentences for what is wrong."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was told, held against what happened: obvious answers, and laws."""
+"""What was notified, held against what happened: obvious answers, and laws."""
 
 from __future__ import annotations
 

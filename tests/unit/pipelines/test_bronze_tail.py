@@ -1,4 +1,4 @@
-"""What is new in bronze, as the driver learns of it: each shipment once, however often told."""
+"""What is new in bronze, as the driver learns of it: each shipment once, however often listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of a lake that is damaged is told by its address, whoever reads it, with what to do."""
+"""A file of a lake that is damaged is named by its address, whoever reads it, with what to do."""
 
 from __future__ import annotations
 

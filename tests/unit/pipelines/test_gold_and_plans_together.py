@@ -1,5 +1,5 @@
 """Plans, state and gold belong together: where a part was lost, or put back from an older copy,
-nothing goes on from it, and no answer is told from what is left.
+nothing goes on from it, and no answer is made from what is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CYCLES = 3
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """A broker boots; each of three cycles has a shipment, which emitter_health tells of."""
+    """A broker boots; each of three cycles has a shipment, which emitter_health counts."""
     writer, home = BronzeWriter(tmp_path), tmp_path
     for second in range(CYCLES):
         writer.at(second)

@@ -66,7 +66,7 @@ def new(revision: int, state: str = "OPEN", **values: Any) -> dict[str, Any]:
             interval(2, observed_at=BEHIND),
             new(2, "CLOSED"),
             None,
-            id="told by the cycle under way",
+            id="reported by the cycle under way",
         ),
         pytest.param(
             interval(2, emitter="c/d/0"), None, None, id="of an emitter that is not known"

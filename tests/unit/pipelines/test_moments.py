@@ -122,7 +122,7 @@ class TestLastComplete:
 
 
 class TestOwnSilences:
-    """An emitter that tells of a broker from outside says how often it does."""
+    """An emitter that reports a broker from outside says how often it does."""
 
     OBSERVED = "c/broker-a/observer"
 
@@ -214,7 +214,7 @@ class TestMoment:
 
 
 class TestNobodyReports:
-    """No emitter is ahead of another: only whoever waits for them can tell that they stopped."""
+    """No emitter is ahead of another: only whoever waits for them can know that they stopped."""
 
     ONLY = "c/broker-a/observer"
 

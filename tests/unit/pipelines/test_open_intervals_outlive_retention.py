@@ -1,4 +1,4 @@
-"""What is true of an interval that is open stays readable, however long ago it was told."""
+"""What is true of an interval that is open stays readable, however long ago it was reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def day(back: int) -> datetime:
 
 
 def revision(name: str, window: str, number: int, begin: int, **values: Any) -> dict[str, Any]:
-    """A row of a table of intervals, told so many days ago; `opened` and `closed` likewise."""
+    """A row of a table of intervals, reported so many days ago; `opened` and `closed` likewise."""
     opened, closed = values["opened"], values.get("closed")
     common = {
         "window_id": window,
@@ -94,15 +94,15 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def lake(tmp_path: Path, name: str) -> Lake:
-    """Four intervals of forty days ago: one that stands as it was told, one that was told anew the
-    day after, one that ended before what is kept, and one that ended in it."""
+    """Four intervals of forty days ago: one that stands as it was reported, one that was reported
+    anew the day after, one that ended before what is kept, and one that ended in it."""
     lake = Lake.at(str(tmp_path))
     write(
         lake,
         name,
         revision(name, "stands", 1, 40, opened=40),
-        revision(name, "told anew", 1, 40, opened=40),
-        revision(name, "told anew", 2, 39, opened=40),
+        revision(name, "reported anew", 1, 40, opened=40),
+        revision(name, "reported anew", 2, 39, opened=40),
         revision(name, "ended", 1, 40, opened=40),
         revision(name, "ended", 2, 38, opened=40, closed=38),
         revision(name, "ended lately", 1, 40, opened=40),
@@ -144,7 +144,7 @@ def test_what_ends_at_last_goes_with_its_end(lake: Lake, name: str) -> None:
         state = left.filter(pl.col("window_id") == "stands")["state"]
         assert "OPEN" not in state, "it never opens again"
 
-    assert set(left["window_id"]) == {"told anew", "of today"}
+    assert set(left["window_id"]) == {"reported anew", "of today"}
 
 
 def test_a_round_behind_has_nothing_to_do(lake: Lake, name: str) -> None:

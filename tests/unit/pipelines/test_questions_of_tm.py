@@ -1,5 +1,5 @@
 """`tm` never reassures falsely: names are checked, sentences are whole and say to when the data
-was judged, and an answer is of one moment. No Spark: the lake is told by a story.
+was judged, and an answer is of one moment. No Spark: the lake is written by a story.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brokers that were taken out for good: told by their observer, or by hand; neither is silent."""
+"""Brokers that were taken out for good, by their observer or by hand; neither is silent."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_time_to_detect_a_dead_consumer_side_by_side(
 ) -> None:
     """Burrow needs a pause longer than its window of ten commits, 45 s or 540 s, and ten polls of
     the end, 100 s, since the end was last where the consumer stopped: 1,010 s here. It is WARN all
-    along, for a lag that never falls: STOP is what tells of the death.
+    along, for a lag that never falls: STOP is what shows the death.
     """
     observed = consumer_that_dies(every_s=every_s, dies_s=1_020, ends_s=2_000)
     last_s = int(max(o.at_us for o in observed if o.kind is COMMIT) - T0) // S

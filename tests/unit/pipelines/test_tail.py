@@ -208,7 +208,7 @@ MARKS = st.dictionaries(EMITTERS, st.tuples(st.integers(-1, 9), st.integers(0, 9
 
 
 def file_of(held: list[tuple[str, int]]) -> AddedFile:
-    """A file that holds these rows, as a log tells of it."""
+    """A file that holds these rows, as a log names it."""
     emitters, seqs = zip(*held, strict=True)
     return AddedFile(
         path="part-0.parquet",

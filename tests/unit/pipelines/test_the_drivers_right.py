@@ -24,14 +24,14 @@ class Leased:
     is_held: bool
     is_lost: bool
     idle: int = 0
-    """How often it was told that there is nothing new."""
+    """How often it heard that there is nothing new."""
 
     def found_nothing(self) -> None:
         self.idle += 1
 
 
 def ran(lake: Path, lease: Leased, *, looks: int) -> list[str]:
-    """Cycles told while somebody looked so often whether the run is wanted."""
+    """Cycles announced while somebody looked so often whether the run is wanted."""
     writer = BronzeWriter(lake)
     writer.at(0)
     writer.report("lifecycle", kind="BOOT", clean=False)

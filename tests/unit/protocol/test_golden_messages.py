@@ -188,7 +188,7 @@ def test_compressed_bodies_come_back_and_broken_ones_are_refused(
         (0x201, zstandard.ZstdCompressor().compress),
         pytest.param(
             *(0x201, zstandard.ZstdCompressor(write_content_size=False).compress),
-            id="a size that is not told",
+            id="a size that is not given",
         ),
     ],
 )

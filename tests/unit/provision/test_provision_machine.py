@@ -1,4 +1,4 @@
-"""Java, uv and the scopes: what is found on a machine, and what a person is told when it is not
+"""Java, uv and the scopes: what is found on a machine, and what a person reads when it is not
 there.
 """
 
@@ -147,7 +147,7 @@ def test_what_is_fetched_has_a_hash_that_is_written_down_here() -> None:
 def test_what_builds_is_installed_first_and_nothing_is_built_in_an_environment_of_its_own(
     tmp_path: Path, index: str
 ) -> None:
-    project, commands = tmp_path / "project", tmp_path / "told"
+    project, commands = tmp_path / "project", tmp_path / "commands"
     shutil.copytree(ROOT / "provision", project / "provision")
     for name in ("pyproject.toml", "uv.lock"):
         shutil.copy(ROOT / name, project / name)
@@ -187,7 +187,7 @@ def test_uv_is_installed_from_the_hashes_that_are_written_down_here(tmp_path: Pa
     """A `venv` and an `ensurepip` that lie before Python's own; the pip of the first notes what it
     is asked for.
     """
-    project, commands, modules = tmp_path / "project", tmp_path / "told", tmp_path / "modules"
+    project, commands, modules = tmp_path / "project", tmp_path / "commands", tmp_path / "modules"
     shutil.copytree(ROOT / "provision", project / "provision")
     (project / ".cache").mkdir()
     modules.mkdir()

@@ -131,7 +131,7 @@ async def test_a_broken_invariant_ends_the_party_and_nothing_is_answered_from_th
     for task in (asked, echoed):
         with pytest.raises(ConnectionLost):
             await task
-    assert noted == ["offset 3 is behind 5"], "who watches the loop is told once"
+    assert noted == ["offset 3 is behind 5"], "who watches the loop hears it once"
     await client.close()
 
 

@@ -1,4 +1,4 @@
-"""A digest of alerts in words, and what receivers are told of a report."""
+"""A digest of alerts in words, and what receivers are sent of a report."""
 
 from __future__ import annotations
 

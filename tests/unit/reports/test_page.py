@@ -1,4 +1,4 @@
-"""The page of a report: names as text, unknown as a word, and short whatever there is to tell."""
+"""The page of a report: names as text, unknown as a word, and short whatever there is to say."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LATER = DAY + timedelta(days=1)
 
 
 def rebuilt(tmp_path: Path, **given: object) -> Report:
-    """What the notebook tells of a cut whose gold is not there any more."""
+    """What the notebook shows of a cut whose gold is not there any more."""
     kept = tmp_path / "kept.json"
     kept.write_bytes(as_json(RECORDED))
     return notebook.told(

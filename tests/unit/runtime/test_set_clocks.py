@@ -1,5 +1,5 @@
 """The machine's clock is set while a broker runs: stamps follow it, durations do not, and whoever
-wants to know is told.
+wants to know hears it.
 
 Rows C7, E1 under clock faults: store times never go back, delayed messages are never early, nor
 late by more than a tick and a mark.

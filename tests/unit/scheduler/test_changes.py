@@ -1,4 +1,4 @@
-"""What a change is told in: each value that is another, old and new, bounded and always JSON."""
+"""What a change is shown in: each value that is another, old and new, bounded and always JSON."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ AT = "http://10.0.0.1:9999/"
 
 
 class Played:
-    """An executor that says what it is told to say."""
+    """An executor that says what it is set to say."""
 
     def __init__(self, is_idle: bool | None, sight: Sight | None) -> None:
         self.idle, self.sight = is_idle, sight

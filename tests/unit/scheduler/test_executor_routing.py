@@ -76,7 +76,7 @@ def test_first_last_and_those_that_ask_around() -> None:
     assert routed(RouteStrategy.BUSYOVER).addresses == ABC
     broadcast = routed(RouteStrategy.SHARDING_BROADCAST, (*ABC, ABC[0]))
     assert broadcast.is_broadcast
-    assert broadcast.addresses == ABC, "an address that is told twice has one shard"
+    assert broadcast.addresses == ABC, "an address that is given twice has one shard"
 
 
 def test_random_is_what_the_entropy_says() -> None:

@@ -1,4 +1,4 @@
-"""Results are told until somebody has them; logs are read by lines; what is on disk survives."""
+"""Results are sent until somebody has them; logs are read by lines; what is on disk survives."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_an_executor_that_died_had_in_hand_is_named(tmp_path: Path) -> None
         RunResult(2, DAY_MS, 500, CUT_OFF),
         a_result(3),
     ]
-    assert RunFiles(tmp_path).left() == left, "what was told once is told in the same words"
+    assert RunFiles(tmp_path).left() == left, "what was reported once is reported in the same words"
 
 
 def test_two_executors_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ async def test_opening_and_closing_changes_no_byte(
 
 
 async def test_the_same_messages_give_the_same_files(tmp_path: Path) -> None:
-    """Every byte but the index files' names: those tell the moment of their creation."""
+    """Every byte but the index files' names: those name the moment of their creation."""
     clock = HandClock(FIRST_MS)
     store = await open_store(small_config(tmp_path), runtime=runtime_on(clock=clock))
     for put in CASE["puts"]:

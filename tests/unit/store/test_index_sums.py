@@ -80,7 +80,7 @@ def flips(tree: Tree) -> Iterator[tuple[str, int]]:
 
 
 def start(tree: Tree, *, clean: bool, shape: IndexShape = SHAPE) -> tuple[Index, list[str]]:
-    """As recovery does; what is told, then and later."""
+    """As recovery does; what is reported, then and later."""
     index = new_index(RecordingDisk(tree), shape)
     reported = index.load(clean=clean)
     reported += index.repair_newest(BOUND, clean=clean)
@@ -99,7 +99,9 @@ def test_no_flipped_bit_loses_or_forges_an_answer_without_a_word(clean: bool) ->
         for key in range(14):
             found = index.find(key, 99, **ALL)
             assert set(found) <= set(answers.get(key, [])), f"{path} bit {bit}: forged {found}"
-            assert found == answers.get(key, []) or reported, f"{path} bit {bit}: lost, not told"
+            assert found == answers.get(key, []) or reported, (
+                f"{path} bit {bit}: lost, not reported"
+            )
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])

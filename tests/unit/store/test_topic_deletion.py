@@ -36,7 +36,7 @@ NEIGHBOURS = [("Topic", 0), ("TopicA0", 0), ("TopicB", 0)]
 
 
 class StubbornDisk(FailingDisk):
-    """Removes no file of a consume queue while told so."""
+    """Removes no file of a consume queue while it is switched off."""
 
     __slots__ = ("keeps",)
 

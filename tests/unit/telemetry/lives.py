@@ -22,7 +22,7 @@ MASTER = EmitterIdentity("cluster-1", "broker-a", 0)
 
 
 class SetClock:
-    """A clock that shows what it is told."""
+    """A clock that shows what it is set to."""
 
     def __init__(self, now_us: int) -> None:
         self.us = now_us
@@ -49,7 +49,7 @@ class SetClock:
         return self.us // 1000
 
     def on_step(self, listener: StepListener) -> None:
-        """It shows what it is told, without steps."""
+        """It shows what it is set to, without steps."""
 
 
 class Broker:

@@ -1,4 +1,4 @@
-"""How members work: which figures are news, and what each kind of client tells."""
+"""How members work: which figures are news, and what each kind of client reports."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_changed_figures_are_reported_after_a_rest_and_unchanged_ones_after_an_i
     assert not emitted.is_news(other, 5, losses=0)
     assert emitted.is_news(other, 10, losses=0)
     assert not emitted.is_news(other, 500, losses=0)
-    assert emitted.is_news(other, 500, losses=1), "what was told before may be lost"
+    assert emitted.is_news(other, 500, losses=1), "what was reported before may be lost"
     assert emitted.is_news(other, 1500, losses=1)
 
 
@@ -101,7 +101,7 @@ def test_cold_reads_are_summed_by_group_and_topic_up_to_a_limit() -> None:
     (only,) = sums.take(None)
     assert (only.topic, only.pulls, only.messages, only.size_bytes) == ("t", 2, 11, 110)
     assert (only.behind_bytes_max, only.resident_bytes) == (1000, 500)
-    assert only.disk_read_bytes is None, "the kernel does not tell"
+    assert only.disk_read_bytes is None, "the kernel does not say"
     assert sums.take(None) == []
 
 

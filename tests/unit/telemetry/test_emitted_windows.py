@@ -1,5 +1,5 @@
-"""Which answers of clients are told: windows that changed, those told long ago, and one last time
-those that are held no more.
+"""Which answers of clients are reported: windows that changed, those reported long ago, and one
+last time those that are held no more.
 """
 
 from __future__ import annotations

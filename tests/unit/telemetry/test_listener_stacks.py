@@ -1,4 +1,4 @@
-"""What is told of a Java client's stacks: its consume threads at work, so much at most."""
+"""What is reported of a Java client's stacks: its consume threads at work, so much at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The observer over a real folder: what one turn writes, what a loss is told as, when it stops."""
+"""The observer over a real folder: what one turn writes, how a loss is reported, when it stops."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_after_lost_reports_nobody_knows_which_was_the_last(
     telemetry.observe(report(50))
     telemetry.write_turn()
     again = broker.boot(**SMALL)
-    assert again.reported_offsets() == {}, "1 was told, 50 was not"
+    assert again.reported_offsets() == {}, "1 was reported, 50 was not"
     for name in broker.segments()[:-1]:  # The shipper made room.
         (broker.spool / name).unlink()
     again.tick()
