@@ -113,8 +113,8 @@ def main() -> None:
                 continue
             console.rule(part)
             if part in MODULES:
-                told = [str(options.kills)] if part == "scheduler.kills" else []
-                subprocess.run([sys.executable, "-m", MODULES[part], *told], check=True)
+                kills = [str(options.kills)] if part == "scheduler.kills" else []
+                subprocess.run([sys.executable, "-m", MODULES[part], *kills], check=True)
             elif part == "freshness":
                 console.print(measure_freshness(home / "freshness", seconds=60.0))
             else:
@@ -133,16 +133,16 @@ def main() -> None:
 
 
 def measure_analytics(console: Console, names: list[str], home: Path, *, scale: float) -> None:
-    """Run the parts of these names ("": all), and tell their figures as they come and together."""
+    """Run the parts of these names ("": all), and print their figures as they come and together."""
     wanted = list(ANALYTICS) if "" in names else [BY_NAME[name] for name in names]
-    told = []
+    found = []
     for part, figures in run_parts(wanted, home, scale=scale):
         command = f"python -m bench --only analytics.{part.name}"
         rows = [(command, figure) for figure in figures]
         console.print(as_table(rows, title=part.name))
-        told += rows
+        found += rows
     title = "" if scale == 1 else f"at a scale of {scale:g}: no figures of record\n\n"
-    print(f"\n{title}{as_markdown(told)}")
+    print(f"\n{title}{as_markdown(found)}")
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ RULES_CPU: Final = at_most(10, "CPU s")
 NOTICE_AFTER_GOLD: Final = at_most(3, "s")
 """95th percentile from a stall to the notice at its receiver, less that to gold."""
 NOISE_MISSED: Final = at_most(0)
-"""Incidents of a synthetic month that the shipped alerts tell nobody of."""
+"""Incidents of a synthetic month that no shipped alert finds."""
 
 SCHEDULER_P99: Final = at_most(1, "s")
 """99th percentile from the planned time to the executor, 10,000 jobs due in a minute."""

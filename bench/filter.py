@@ -103,7 +103,7 @@ def print_tables() -> None:
         print(f"{carried:<16}" + "".join(f"{cell:>24}" for cell in cells))
     selector = compile_selector(SELECTOR)
     by_tag = tag_test(["wanted"], [tags_code("wanted")])
-    by_sql = lambda told: selector.matches(decode_properties(told.decode()))  # noqa: E731
+    by_sql = lambda properties: selector.matches(decode_properties(properties.decode()))  # noqa: E731
     cases: tuple[tuple[str, int, dict[str, Any]], ...] = (
         ("by hash", 0, {"wanted": by_tag}),
         ("by bits", 2, {"wanted": by_tag}),

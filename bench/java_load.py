@@ -114,7 +114,7 @@ class JavaLoad:
 
 
 def _figures(lines: Iterable[str], answers: IO[str], sides: Sequence[Side]) -> Iterator[Figure]:
-    """The figures as they are told; the CPU time since the line before is theirs."""
+    """The figures as they come; the CPU time since the line before is theirs."""
     side = 0
     before = _cpu_seconds(sides[side])
     for line in lines:

@@ -40,7 +40,7 @@ SECOND_US: Final = 1_000_000
 EMITTER: Final = "cluster-1/broker-a/0"
 QUEUES_PER_GROUP: Final = 10
 AT_REST: Final = 8
-"""At this second a queue that is told has been consumed."""
+"""At this second a queue that is reported has been consumed."""
 RATE: Final = 20
 State = dict[str, dict[str, pa.Table]]
 
@@ -131,7 +131,7 @@ def given(rows: pa.Table, shipment: int, to_second: int, last_seq: int) -> dict[
 
 
 def snapshot(seq: int) -> pa.Table:
-    """The emitter tells snapshots: what it does not speak of has not changed."""
+    """The emitter reports snapshots: what it does not speak of has not changed."""
     row = {"emitter": EMITTER, "seq": seq, "kind": "SNAPSHOT", "event_time": _moment(0)}
     facts = as_facts("lifecycle", pa.Table.from_pylist([row]))
     named = [name for name in facts.schema.names if name != "seq_from"]

@@ -84,7 +84,7 @@ class Played:
         self._groups_asked: set[str] = set()
         self._topics = [f"topic-{number:04}" for number in range(TOPICS)]
         self._groups = [f"group-{number:04}" for number in range(GROUPS)]
-        self._still = [self._group_as_told(number) for number in range(GROUPS)]
+        self._still = [self._group_as_reported(number) for number in range(GROUPS)]
         handlers: dict[int, Handler] = {
             Code.GET_BROKER_RUNTIME_INFO: self._figures,
             Code.GET_BROKER_CONFIG: lambda _, ask: self._ok(ask, b"messageDelayLevel=1s 5s\n"),
@@ -116,7 +116,7 @@ class Played:
             parts.append(still.replace(b'"consumerOffset":500', offset) if has_moved else still)
         return self._ok(request, b'{"consumeStatsList":[{' + b"},{".join(parts) + b"}]}")
 
-    def _group_as_told(self, number: int) -> bytes:
+    def _group_as_reported(self, number: int) -> bytes:
         """How far a group is that has never moved."""
         queues = [queue for topic in self._read_by(number) for queue in self._queues(topic)]
         rows = ConsumeStats(dict.fromkeys(queues, OffsetWrapper(END, 500))).encode()
@@ -150,13 +150,13 @@ class Played:
             if len(self._groups_asked) == GROUPS:
                 print(f"{self.name} {ALL_GROUPS}", flush=True)
         client = ClientConnection(group, "127.0.0.1:1", "JAVA", 1)
-        told = ConsumerConnection([client], message_model="CLUSTERING")
-        return self._ok(request, told.encode())
+        members = ConsumerConnection([client], message_model="CLUSTERING")
+        return self._ok(request, members.encode())
 
     def _held(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
         number = int(request.fields["consumerGroup"].rpartition("-")[2])
-        told = {"commitOffset": 500, "cachedMsgCount": 1, "lastPullTimestamp": BORN_MS}
-        held = {q: told for topic in self._read_by(number) for q in self._queues(topic)}
+        window = {"commitOffset": 500, "cachedMsgCount": 1, "lastPullTimestamp": BORN_MS}
+        held = {q: window for topic in self._read_by(number) for q in self._queues(topic)}
         return self._ok(request, encode_running_info({}, [], held, {}))
 
     def _nothing(self, _peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -265,7 +265,7 @@ def _asked_about_groups(folder: Path) -> int:
 
 
 def _questions(folder: Path) -> int:
-    """That were asked, over all brokers, as the newest looks tell."""
+    """That were asked, over all brokers, as the newest looks show."""
     newest = {}
     for line in (folder / "played.log").read_text().splitlines()[1:]:
         name, _, counts = line.partition(" ")

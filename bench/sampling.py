@@ -59,7 +59,7 @@ class Taken:
     share: float
     bar: Bar | None
     pairs: int
-    told: int
+    emitted: int
     cpu_ms: float
     """Of the loop's thread, in the middle one of the samples."""
 
@@ -95,8 +95,8 @@ async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
                 ]
                 _report(state, moving, 2 + number % (MESSAGES - 3))
                 taken_ms.append(_cpu_of_sample(state, watermarks))
-            told = min(count, WATERMARKS_PER_SAMPLE_MAX)
-            found.append(Taken(share, bar, len(pairs), told, statistics.median(taken_ms)))
+            emitted = min(count, WATERMARKS_PER_SAMPLE_MAX)
+            found.append(Taken(share, bar, len(pairs), emitted, statistics.median(taken_ms)))
         return found
     finally:
         await broker.stop()
@@ -157,11 +157,11 @@ def main(groups: int = GROUPS) -> None:
     with TemporaryDirectory(prefix="tidemark-sampling-") as work:
         found = asyncio.run(measured(Path(work), groups))
     table = Table(title=f"One sample of {found[0].pairs:,} queues of groups")
-    for column in ("moving", "CPU of the loop, ms", "bar", "told"):
+    for column in ("moving", "CPU of the loop, ms", "bar", "emitted"):
         table.add_column(column, justify="right")
     for one in found:
         bar = "" if one.bar is None else str(one.bar)
-        table.add_row(f"{one.share:.0%}", f"{one.cpu_ms:.2f}", bar, f"{one.told:,}")
+        table.add_row(f"{one.share:.0%}", f"{one.cpu_ms:.2f}", bar, f"{one.emitted:,}")
     Console(width=140).print(table)
 
 

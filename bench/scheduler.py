@@ -49,7 +49,7 @@ SETTLE_S: Final = 60
 """So long after the minute what is late may come still: a run whose call was not answered goes out
 again within half a minute or so.
 """
-TELL_EACH_S: Final = 0.2
+REPORT_EACH_S: Final = 0.2
 BEAT_EACH_S: Final = 20
 ACCEPTED: Final = b'{"code":200}'
 NO_LOG: Final = b'{"code":200,"content":{"fromLineNum":1,"toLineNum":0,"isEnd":true}}'
@@ -69,17 +69,17 @@ class Arrivals:
     delay_ms: dict[tuple[int, int], int] = field(default_factory=dict)
     """By job and planned time."""
     count: Counter[tuple[int, int]] = field(default_factory=Counter)
-    untold: list[RunResult] = field(default_factory=list)
+    unreported: list[RunResult] = field(default_factory=list)
     log_ids: set[int] = field(default_factory=set)
 
     def note(self, run: RunRequest) -> None:
         """A run came, now."""
-        assert run.fire_time_ms is not None, "our centre tells what a run is for"
+        assert run.fire_time_ms is not None, "our centre says what a run is for"
         key = (run.job_id, run.fire_time_ms)
         self.delay_ms.setdefault(key, time.time_ns() // 1_000_000 - run.fire_time_ms)
         self.count[key] += 1
         self.log_ids.add(run.log_id)
-        self.untold.append(RunResult(run.log_id, run.log_time_ms, OK))
+        self.unreported.append(RunResult(run.log_id, run.log_time_ms, OK))
 
 
 class Connection(asyncio.Protocol):
@@ -106,8 +106,8 @@ class Connection(asyncio.Protocol):
                 return
             body, self._held = rest[:length], rest[length:]
             answer = self._answer(head, body)
-            told = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(answer)
-            self._transport.write(told + answer)
+            status = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(answer)
+            self._transport.write(status + answer)
 
     def _answer(self, head: bytes, body: bytes) -> bytes:
         if head.startswith(b"POST /run"):
@@ -119,25 +119,25 @@ class Connection(asyncio.Protocol):
 
 @asynccontextmanager
 async def executing(arrivals: Arrivals, admins: list[AdminClient]) -> AsyncIterator[str]:
-    """The executor: where it is. It tells results to the admins in turn."""
+    """The executor: where it is. It reports results to the admins in turn."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(arrivals), "127.0.0.1", 0)
     address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
-    async def tell() -> None:
+    async def report() -> None:
         turn = 0
         while True:
-            await asyncio.sleep(TELL_EACH_S)
-            told, arrivals.untold = arrivals.untold, []
-            if told:
+            await asyncio.sleep(REPORT_EACH_S)
+            results, arrivals.unreported = arrivals.unreported, []
+            if results:
                 turn += 1
-                assert (await admins[turn % len(admins)].report(told)).is_success
+                assert (await admins[turn % len(admins)].report(results)).is_success
 
-    telling = asyncio.create_task(tell())
+    reporting = asyncio.create_task(report())
     try:
         yield address
     finally:
-        telling.cancel()
+        reporting.cancel()
         server.close()
 
 
@@ -273,8 +273,8 @@ def main() -> None:
             row = _row(done)
             table.add_row(*row)
             # As it goes: whoever waits for ten minutes wants to know, whatever the next one does.
-            told = ", ".join(f"{head} {cell}" for head, cell in zip(heads, row, strict=True))
-            print(told, flush=True)
+            line = ", ".join(f"{head} {cell}" for head, cell in zip(heads, row, strict=True))
+            print(line, flush=True)
     finally:
         Console(width=120).print(table)
         sys.stdout.flush()

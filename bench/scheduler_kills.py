@@ -34,7 +34,7 @@ KINDS: Final = ("sqlite", "postgresql")
 
 
 def main() -> None:
-    """Play it on each kind of database, and tell."""
+    """Play it on each kind of database, and print what came of it."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
     table = Table(title=f"kill -9 of centres and executors, {count:,} on each database")
     for name in ("database", "checker", "kills", "triggers", "runs began", "lost", "twice"):

@@ -53,11 +53,11 @@ def measure_throughput(load: JavaLoad, pace: Pace, *, rival: bool) -> Iterator[T
             if rival:
                 sides.append(stack.enter_context(rival_side(flush)))
             idle = [side.memory_mib()[1] for side in sides]
-            told = load.run_pairs(sides, pace)
+            runs = load.run_pairs(sides, pace)
             loaded = [side.memory_mib()[1] for side in sides]
-        figures = [_by_load(told, side) for side in range(len(sides))]
+        figures = [_by_load(runs, side) for side in range(len(sides))]
         ours, theirs = figures[0], figures[1] if rival else {}
-        caption = "\n".join([_memory(idle, loaded), *shortcomings(told)])
+        caption = "\n".join([_memory(idle, loaded), *shortcomings(runs)])
         yield _rates(f"{flush.upper()}_FLUSH, 1 KiB, Java client, {pace}", ours, theirs, caption)
         yield _latencies(f"{flush.upper()}_FLUSH, latencies of the same sends", ours, theirs)
 
@@ -125,21 +125,21 @@ def measure_telemetry_cost(load: JavaLoad, pace: Pace) -> Table:
     """
     pace = replace(pace, seconds=max(pace.seconds, TELEMETRY_TURN_S))
     silence = tidemark_side("async", "--no-telemetry")
-    with tidemark_side("async", ships=True) as told, silence as silent:
-        figures = load.run_pairs((told, silent), pace)
-    shipping, without = (_by_load(figures, side) for side in range(2))
+    with tidemark_side("async", ships=True) as shipping, silence as silent:
+        figures = load.run_pairs((shipping, silent), pace)
+    shipped, without = (_by_load(figures, side) for side in range(2))
     table = _table(
         f"cost of telemetry, ASYNC_FLUSH, 1 KiB, {pace}",
         *("with msg/s", "without", "ratio", "bar", "pairs, middle half"),
         *("CPU µs", "without", "ratio", "shipper's CPU µs"),
         caption="\n".join(shortcomings(figures)),
     )
-    for name, runs in shipping.items():
+    for name, runs in shipped.items():
         *rates, middle = _compared(runs, without[name], "msgs_per_s", ",.0f")
         *costs, _ = _compared(runs, without[name], "broker_cpu_us", ".1f")
         shipper = [run["shipper_cpu_us"] for run in runs if "shipper_cpu_us" in run]
-        told_shipper = f"{median(shipper):.1f}" if shipper else ""
-        table.add_row(name, *rates, str(TELEMETRY_RATE_RATIO), middle, *costs, told_shipper)
+        shipper_cpu = f"{median(shipper):.1f}" if shipper else ""
+        table.add_row(name, *rates, str(TELEMETRY_RATE_RATIO), middle, *costs, shipper_cpu)
     return table
 
 
@@ -149,12 +149,12 @@ def _compared(runs: list[Figure], others: list[Figure], key: str, form: str) -> 
     What was not measured, such as the rival when it is left out, is an empty cell.
     """
     both = [[run[key] for run in side if run.get(key)] for side in (runs, others)]
-    told = [format(median(values), form) if values else "" for values in both]
+    medians = [format(median(values), form) if values else "" for values in both]
     pairs = zip(runs, others, strict=bool(others))
     ratios = sorted(
         run[key] / other[key] for run, other in pairs if run.get(key) and other.get(key)
     )
     if not ratios:
-        return [*told, "", ""]
+        return [*medians, "", ""]
     quarter = len(ratios) // 4
-    return [*told, f"{median(ratios):.2f}", f"{ratios[quarter]:.2f}-{ratios[-1 - quarter]:.2f}"]
+    return [*medians, f"{median(ratios):.2f}", f"{ratios[quarter]:.2f}-{ratios[-1 - quarter]:.2f}"]

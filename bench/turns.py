@@ -111,7 +111,7 @@ class Client(asyncio.Protocol):
             else:
                 self.pushed_count += 1
 
-    def tell(self, code: int, body: bytes, **fields: object) -> int:
+    def send(self, code: int, body: bytes, **fields: object) -> int:
         """Send a request and wait for nothing."""
         texts = {name: str(value) for name, value in fields.items()}
         command = RemotingCommand.request(code, texts, body)
@@ -122,7 +122,7 @@ class Client(asyncio.Protocol):
     async def ask(self, code: int, body: bytes = b"", **fields: object) -> RemotingCommand:
         """Send a request and return its answer."""
         future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
-        self._answers[self.tell(code, body, **fields)] = future
+        self._answers[self.send(code, body, **fields)] = future
         async with asyncio.timeout(120):
             return await future
 
@@ -153,7 +153,7 @@ class Client(asyncio.Protocol):
     async def report(self, offset: int) -> None:
         """Report an offset for each queue."""
         for topic, queue_id in self.queues():
-            self.tell(
+            self.send(
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 b"",
                 **self._of_queue(topic, queue_id),
@@ -164,7 +164,7 @@ class Client(asyncio.Protocol):
     def pull(self) -> None:
         """Ask for messages of each queue, and wait at the broker for them."""
         for topic, queue_id in self.queues():
-            self.tell(
+            self.send(
                 RequestCode.PULL_MESSAGE,
                 b"",
                 **self._of_queue(topic, queue_id),
@@ -430,7 +430,7 @@ class Load:
         """An offset of each (group, topic, queue id)."""
         first = self._clients[0]
         for number, (group, topic, queue_id) in enumerate(queues):
-            first.tell(
+            first.send(
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 b"",
                 consumerGroup=group,

@@ -51,7 +51,7 @@ CYCLES_A_ROUND: Final = 120
 """Upkeep has its turn after so many cycles."""
 CYCLES_A_COMMIT: Final = 30
 TELLS_EACH: Final = 10
-"""Each queue tells something in one of so many cycles."""
+"""Each queue reports something in one of so many cycles."""
 EMITTER: Final = "cluster-1/broker-a/0"
 ASKED_GROUP: Final = "orders-consumer-group-033"
 

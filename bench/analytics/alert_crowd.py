@@ -90,17 +90,17 @@ def measure(folder: Path, scale: float) -> list[Figure]:
 
 
 def crowd(folder: Path, alerts: int) -> Crowd:
-    """Let so many groups stand, and see what is told."""
+    """Let so many groups stand, and see what is notified."""
     folder.mkdir(parents=True, exist_ok=True)
     lake = Lake.at(str(folder / "lake"))
-    _tell(lake, alerts, state="OK", number=0)
+    _write(lake, alerts, state="OK", number=0)
     (folder / "rules.toml").write_text(RULES, encoding="utf-8")
     with receiving() as ledger:
         (folder / "telling.toml").write_text(TELLING.format(url=ledger.url), encoding="utf-8")
         with _party(folder) as party:
             _until((folder / "home" / "tidemark.db").exists, folder)
             before_s = cpu_seconds(party.pid)
-            _tell(lake, alerts, state="STALLED", number=1)
+            _write(lake, alerts, state="STALLED", number=1)
             begun_s = time.monotonic()
             _until(lambda: bool(ledger.received), folder)
             first_s = time.monotonic() - begun_s
@@ -112,8 +112,8 @@ def crowd(folder: Path, alerts: int) -> Crowd:
 
 
 def _spoken_of(ledger: Ledger) -> int:
-    told = [one.told for one in list(ledger.received)]
-    return sum(len(one["alerts"]) + one["truncatedAlerts"] for one in told)
+    notices = [one.told for one in list(ledger.received)]
+    return sum(len(one["alerts"]) + one["truncatedAlerts"] for one in notices)
 
 
 @contextmanager
@@ -142,10 +142,10 @@ def _peak_mib(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024
-    raise LookupError(f"/proc/{pid}/status tells no VmHWM")
+    raise LookupError(f"/proc/{pid}/status has no VmHWM")
 
 
-def _tell(lake: Lake, groups: int, *, state: str, number: int) -> None:
+def _write(lake: Lake, groups: int, *, state: str, number: int) -> None:
     """A cycle of gold in which all groups are in this state."""
     if not number:
         begin_run(lake)
@@ -154,7 +154,7 @@ def _tell(lake: Lake, groups: int, *, state: str, number: int) -> None:
             dates = ["observed_date"] if "observed_date" in table.column_names else None
             write_deltalake(lake.gold(table.name), empty, partition_by=dates)
     at = datetime.now(UTC) + timedelta(seconds=number)
-    told: dict[str, Any] = {
+    every_row: dict[str, Any] = {
         "observed_at": at,
         "observed_date": at.date(),
         "cluster": "c",
@@ -176,7 +176,7 @@ def _tell(lake: Lake, groups: int, *, state: str, number: int) -> None:
     }
     schema = arrow_schema(GROUP_STATE.columns)
     columns = [
-        pa.array(own.get(field.name, [told.get(field.name)] * groups), field.type)
+        pa.array(own.get(field.name, [every_row.get(field.name)] * groups), field.type)
         for field in schema
     ]
     rows = pa.Table.from_arrays(columns, schema=schema)

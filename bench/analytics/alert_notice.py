@@ -84,7 +84,7 @@ class Stopping(Movers):
 
 @dataclass(slots=True)
 class Seen:
-    """When something was first told of a group, wall clock."""
+    """When something was first notified of a group, wall clock."""
 
     in_gold_s: dict[str, float] = field(default_factory=dict)
     at_hook_s: dict[str, float] = field(default_factory=dict)

@@ -111,7 +111,7 @@ def states(groups: int) -> pl.DataFrame:
     """A row a group, as gold has them: one in fifty is behind."""
     numbers = np.arange(groups)
     behind = np.where(numbers % 50 == 7, numbers % 10_000, numbers % 40)
-    told: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "observed_at": [moment_at(BEGIN_US)] * groups,
         "cluster": ["c"] * groups,
         "broker": ["b"] * groups,
@@ -128,8 +128,8 @@ def states(groups: int) -> pl.DataFrame:
     none = watched()["group_state"].none()
     return pl.DataFrame(
         [
-            pl.Series(name, told[name]).cast(kind)
-            if name in told
+            pl.Series(name, columns[name]).cast(kind)
+            if name in columns
             else pl.repeat(None, groups, dtype=kind, eager=True).alias(name)
             for name, kind in none.schema.items()
         ]

@@ -52,7 +52,7 @@ SHIP_EVERY_S: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """Seconds from the incident until it was told; incidents that nobody told of are missing."""
+    """Seconds from the incident until it was found; incidents that nobody found are missing."""
 
     kind: str
     rules: str
@@ -69,7 +69,7 @@ def measured() -> list[Detected]:
     """Both kinds, by each rule set."""
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
         lake = Path(folder) / "lake"
-        incidents = told(lake)
+        incidents = write_story(lake)
         run_to_the_end(driver_of(lake, evaluation=FIGURES))
         return detections(Lake.at(str(lake)), incidents)
 
@@ -95,7 +95,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
     ]
 
 
-def told(lake: Path) -> list[Incident]:
+def write_story(lake: Path) -> list[Incident]:
     """Write the story: listeners that do not return, and clients that die without a word."""
     story = ClusterStory(lake)
     for number in range(PHASES):
@@ -133,7 +133,7 @@ def _incident(kind: str, number: int) -> Incident:
 
 
 def detections(lake: Lake, incidents: Sequence[Incident]) -> list[Detected]:
-    """Hold what was told of a story against it."""
+    """Hold what was found of a story against it."""
     outcome = backtest(
         lake,
         [Tried("ours", FIGURES), Tried("burrow", BurrowRules())],
@@ -166,10 +166,10 @@ def _detected(kind: str, rules: str, planted: int, after_us: Sequence[int]) -> D
 def _named_after_us(lake: Lake, incident: Incident) -> int | None:
     address = lake.gold("stalled_windows")
     sql = (
-        "SELECT min(observed_at) AS named FROM told"  # noqa: S608 - ours
+        "SELECT min(observed_at) AS named FROM found"  # noqa: S608 - ours
         f' WHERE "group" = {sql_text(incident.group)} AND kind = {sql_text(incident.kind)}'
     )
-    (row,) = sql_over({"told": lake.table(address)}, sql, what=address).to_pylist()
+    (row,) = sql_over({"found": lake.table(address)}, sql, what=address).to_pylist()
     return None if row["named"] is None else micros(row["named"]) - incident.begin_us
 
 
@@ -177,7 +177,7 @@ def table_of(found: Sequence[Detected]) -> Table:
     """Times, bars, and the longest over its bar."""
     title = f"time to detect, {PHASES} incidents of each kind, slide {SLIDE_S:g} s"
     table = Table(title=title)
-    for name in ("kind", "rules", "told of", "middle s", "longest s", "bar", "longest ÷ bar"):
+    for name in ("kind", "rules", "found", "middle s", "longest s", "bar", "longest ÷ bar"):
         table.add_column(name, justify="left" if name in ("kind", "rules") else "right")
     bars = {"FROZEN_HEAD": FROZEN_HEAD_BAR, "DEAD_CONSUMER": DEAD_CONSUMER_BAR}
     for one in found:

@@ -39,9 +39,9 @@ class Figure:
     def measured(self) -> str:
         """The figure in words."""
         if self.value is None:
-            return f"not measured: {self.note or 'no reason was told'}"
-        told = f"{_rounded(self.value)} {self.unit}".rstrip()
-        return f"{told} ({self.note})" if self.note else told
+            return f"not measured: {self.note or 'no reason was given'}"
+        figure = f"{_rounded(self.value)} {self.unit}".rstrip()
+        return f"{figure} ({self.note})" if self.note else figure
 
     @property
     def verdict(self) -> str:
@@ -59,10 +59,10 @@ class Figure:
         return self.what, self.measured, bar, self.verdict, *times, command
 
     @classmethod
-    def from_plain(cls, told: dict[str, Any]) -> Self:
+    def from_plain(cls, fields: dict[str, Any]) -> Self:
         """The reverse of what `as_json` writes of each."""
-        bar = told.pop("bar")
-        return cls(bar=None if bar is None else Bar(*bar), **told)
+        bar = fields.pop("bar")
+        return cls(bar=None if bar is None else Bar(*bar), **fields)
 
 
 def as_json(figures: Sequence[Figure]) -> str:
@@ -75,27 +75,27 @@ def from_json(text: str) -> list[Figure]:
     return [Figure.from_plain(one) for one in json.loads(text)]
 
 
-Told = Iterable[tuple[str, Figure]]
+Measured = Iterable[tuple[str, Figure]]
 """Commands with the figures that they measure."""
 
 
-def as_table(told: Told, *, title: str) -> Table:
+def as_table(rows: Measured, *, title: str) -> Table:
     """For the eye."""
     table = Table(title=title)
     for heading in HEADINGS[:-1]:
         table.add_column(heading, justify="right" if heading.endswith(" s") else "left")
-    for command, figure in told:
+    for command, figure in rows:
         table.add_row(*figure.cells(command)[:-1])
     return table
 
 
-def as_markdown(told: Told) -> str:
+def as_markdown(rows: Measured) -> str:
     """For docs/measured.md."""
     lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS))]
-    for command, figure in told:
+    for command, figure in rows:
         what, measured, bar, verdict, *rest = figure.cells(f"`{command}`")
-        told_verdict = f"**{verdict}**" if verdict in ("missed", "unknown") else verdict
-        lines.append(_line((what, measured, bar, told_verdict, *rest)))
+        shown_verdict = f"**{verdict}**" if verdict in ("missed", "unknown") else verdict
+        lines.append(_line((what, measured, bar, shown_verdict, *rest)))
     return "\n".join(lines)
 
 

@@ -32,7 +32,7 @@ KEYS = 1_000_000
 QUEUES = 16
 SECONDS = 60.0
 SHARE_A_MINUTE = 0.01
-TOLD_AT_ONCE = 1_000
+EMITTED_AT_ONCE = 1_000
 START_PATIENCE_S = 90.0
 KNOWN_PATIENCE_S = 120.0
 SNAPSHOT_SAMPLES = 30
@@ -137,33 +137,33 @@ async def _live(home: Path, pipeline: Actor, keys: int) -> tuple[Stretch, Stretc
     identity = EmitterIdentity("cluster-1", "broker-a", 0)
     telemetry = Telemetry.open(system_runtime(), str(home / "store" / SPOOL_DIRECTORY), identity)
     telemetry.start()
-    told, peak = Told(telemetry, [100] * keys), Peak()
+    emitted, peak = Emitted(telemetry, [100] * keys), Peak()
     try:
-        await _tell_all(telemetry, told.offsets)
+        await _emit_all(telemetry, emitted.offsets)
         await _known(pipeline, keys)
         until_s = time.monotonic() + SECONDS
-        quiet = await _stretch(pipeline, told, peak, lambda _rows: time.monotonic() > until_s)
-        told.begin_snapshot()
+        quiet = await _stretch(pipeline, emitted, peak, lambda _rows: time.monotonic() > until_s)
+        emitted.begin_snapshot()
         patience_s = time.monotonic() + SNAPSHOT_PATIENCE_S
         snapshot = await _stretch(
             pipeline,
-            told,
+            emitted,
             peak,
-            lambda rows: (not told.waiting and rows >= keys) or time.monotonic() > patience_s,
+            lambda rows: (not emitted.waiting and rows >= keys) or time.monotonic() > patience_s,
         )
     finally:
         await telemetry.close()
     return quiet, snapshot, peak
 
 
-class Told:
-    """What the broker's telemetry is told, second by second."""
+class Emitted:
+    """What the broker's telemetry emits, second by second."""
 
     def __init__(self, telemetry: Telemetry, offsets: list[int]) -> None:
         self.telemetry = telemetry
         self.offsets = offsets
         self.waiting = range(0)
-        """Keys that a snapshot has still to tell."""
+        """Keys that a snapshot has still to emit."""
         self._chance = Random(7)
         self._first = 0
         self._from_ms = 0
@@ -177,36 +177,36 @@ class Told:
         """Keys that move, and a part of the snapshot under way."""
         keys = len(self.offsets)
         moving = self._chance.sample(range(keys), max(1, round(keys * SHARE_A_MINUTE / 60)))
-        _tell(self.telemetry, self.offsets, moving, step=20)
+        _emit(self.telemetry, self.offsets, moving, step=20)
         count = min(len(self.waiting), -(-keys // SNAPSHOT_SAMPLES))
         part, self.waiting = self.waiting[:count], self.waiting[count:]
-        for begin in range(0, len(part), TOLD_AT_ONCE):
-            _tell(self.telemetry, self.offsets, part[begin : begin + TOLD_AT_ONCE], step=0)
+        for begin in range(0, len(part), EMITTED_AT_ONCE):
+            _emit(self.telemetry, self.offsets, part[begin : begin + EMITTED_AT_ONCE], step=0)
             await asyncio.sleep(0)
         if count and not self.waiting:
             _end_snapshot(self.telemetry, keys, first=self._first, from_ms=self._from_ms)
 
 
 async def _stretch(
-    pipeline: Actor, told: Told, peak: Peak, is_over: Callable[[int], bool]
+    pipeline: Actor, emitted: Emitted, peak: Peak, is_over: Callable[[int], bool]
 ) -> Stretch:
-    """Tell second by second until it is over, by the rows that cycles have taken since."""
+    """Emit second by second until it is over, by the rows that cycles have taken since."""
     before, clock = len(cycles_of(pipeline)), Clock(pipeline.pid)
     began_s, number = time.monotonic(), 0
     while not is_over(sum(one.rows for one in cycles_of(pipeline)[before:])):
         number += 1
-        await told.second()
+        await emitted.second()
         peak.look(pipeline.pid)
         await asyncio.sleep(max(0.0, began_s + number - time.monotonic()))
     return Stretch(cycles_of(pipeline)[before:], clock.spent())
 
 
-async def _tell_all(telemetry: Telemetry, offsets: list[int]) -> None:
+async def _emit_all(telemetry: Telemetry, offsets: list[int]) -> None:
     """A snapshot, from its begin to its end."""
     first, from_ms = telemetry.next_seq, int(time.time() * 1000)
-    for begin in range(0, len(offsets), TOLD_AT_ONCE):
-        end = min(begin + TOLD_AT_ONCE, len(offsets))
-        _tell(telemetry, offsets, range(begin, end), step=0)
+    for begin in range(0, len(offsets), EMITTED_AT_ONCE):
+        end = min(begin + EMITTED_AT_ONCE, len(offsets))
+        _emit(telemetry, offsets, range(begin, end), step=0)
         await asyncio.sleep(0)
     _end_snapshot(telemetry, len(offsets), first=first, from_ms=from_ms)
 
@@ -216,7 +216,7 @@ def _end_snapshot(telemetry: Telemetry, keys: int, *, first: int, from_ms: int) 
     telemetry.observe(LifecycleEvent("SNAPSHOT", detail, seq_from=first, time_from_ms=from_ms))
 
 
-def _tell(telemetry: Telemetry, offsets: list[int], keys: Sequence[int], *, step: int) -> None:
+def _emit(telemetry: Telemetry, offsets: list[int], keys: Sequence[int], *, step: int) -> None:
     """These keys have moved by so many messages, and have nothing left."""
     now_ms = int(time.time() * 1000)
     facts = []
@@ -224,8 +224,8 @@ def _tell(telemetry: Telemetry, offsets: list[int], keys: Sequence[int], *, step
         at = offsets[key] = offsets[key] + step
         group, topic = f"group-{key // QUEUES}", f"topic-{key // QUEUES}"
         marks = (at, at, at, at, "AT_END", None, 0, at, now_ms)
-        told = (f"client-{key % 4}", None, now_ms, now_ms, 1, "CLUSTERING", 4)
-        facts.append(GroupWatermark(group, topic, key % QUEUES, *marks, *told))
+        holder = (f"client-{key % 4}", None, now_ms, now_ms, 1, "CLUSTERING", 4)
+        facts.append(GroupWatermark(group, topic, key % QUEUES, *marks, *holder))
     telemetry.observe_all(facts)
     telemetry.write_turn()
 

@@ -56,7 +56,7 @@ class Movers:
         return number % self.commits_each
 
     async def run(self, host: str, port: int, ended: asyncio.Event) -> None:
-        """Move everything, once a second, until told to end."""
+        """Move everything, once a second, until it is cancelled."""
         loop = asyncio.get_running_loop()
         _, client = await loop.create_connection(partial(Client, 1), host, port)
         await self._make_topics(client)
@@ -81,7 +81,7 @@ class Movers:
         """A message to every queue."""
         for topic in self.topics:
             for queue_id in range(QUEUES):
-                client.tell(
+                client.send(
                     RequestCode.SEND_MESSAGE,
                     b"x" * 100,
                     producerGroup="movers",
@@ -99,7 +99,7 @@ class Movers:
         self._send(client)
         for place, (group, topic, queue_id) in enumerate(self.keys):
             if self.share_of(place) == number % self.commits_each:
-                client.tell(
+                client.send(
                     RequestCode.UPDATE_CONSUMER_OFFSET,
                     b"",
                     consumerGroup=group,
@@ -113,11 +113,11 @@ class Movers:
         self.rounds.setdefault(number % self.commits_each, {})[number] = time.time()
 
     async def _make_topics(self, client: Client) -> None:
-        told = [
+        configs = [
             {"topicName": name, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6}
             for name in self.topics
         ]
-        body = json.dumps({"topicConfigList": told}).encode()
+        body = json.dumps({"topicConfigList": configs}).encode()
         answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
         if answer.code:
             raise SystemExit(f"the broker makes no topics: {answer.remark}")

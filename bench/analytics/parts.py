@@ -28,7 +28,7 @@ from bench.analytics.figures import Figure, from_json
 TOGETHER_S: Final = 3_600.0
 """All parts; the last ones are left out when others took longer than they should."""
 END_PATIENCE_S: Final = 10.0
-"""A part that is told to end may put its processes away."""
+"""A part that is asked to end may put its processes away."""
 MARK: Final = "TIDEMARK_BENCH_PART"
 """A variable by whose value all processes of a part know each other."""
 LEAST_S: Final = 5.0
@@ -108,7 +108,7 @@ def run_part(part: Part, folder: Path, *, scale: float, within_s: float) -> list
         figures = from_json(into.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError, KeyError):
         return [_failed(part, f"ended with code {code}{_last_words(log)}")]
-    return figures or [_failed(part, "it has told no figures")]
+    return figures or [_failed(part, "it has printed no figures")]
 
 
 def end(process: subprocess.Popen[bytes], mark: str) -> None:
@@ -125,11 +125,11 @@ def end(process: subprocess.Popen[bytes], mark: str) -> None:
 
 def marked(mark: str) -> list[int]:
     """The processes that have inherited this mark, whoever their parents are by now."""
-    told = f"{MARK}={mark}".encode()
+    variable = f"{MARK}={mark}".encode()
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if told in environment.read_bytes().split(b"\0"):
+            if variable in environment.read_bytes().split(b"\0"):
                 found.append(int(environment.parent.name))
     return found
 

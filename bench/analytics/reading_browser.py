@@ -31,11 +31,11 @@ def traced_load(
     events: list[dict[str, Any]] = []
     ended = False
 
-    def end(_told: dict[str, Any]) -> None:
+    def end(_event: dict[str, Any]) -> None:
         nonlocal ended
         ended = True
 
-    door.on("Tracing.dataCollected", lambda told: events.extend(told["value"]))
+    door.on("Tracing.dataCollected", lambda event: events.extend(event["value"]))
     door.on("Tracing.tracingComplete", end)
     config = {"recordMode": "recordAsMuchAsPossible", "includedCategories": list(CATEGORIES)}
     door.send("Tracing.start", {"transferMode": "ReportEvents", "traceConfig": config})
@@ -60,8 +60,8 @@ def _is_true(door: CDPSession, page: str, script: str) -> bool:
     a reader does not have."""
     answers: list[dict[str, Any]] = []
 
-    def take(told: dict[str, Any]) -> None:
-        answers.append(json.loads(told["message"]))
+    def take(message: dict[str, Any]) -> None:
+        answers.append(json.loads(message["message"]))
 
     door.on("Target.receivedMessageFromTarget", take)
     session = door.send("Target.attachToTarget", {"targetId": page})["sessionId"]

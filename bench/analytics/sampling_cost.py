@@ -26,7 +26,7 @@ def measure(folder: Path, scale: float) -> list[Figure]:
             one.bar,
             wall_s=spent.wall_s,
             cpu_s=spent.cpu_s,
-            note=f"{one.told:,} emitted",
+            note=f"{one.emitted:,} emitted",
         )
         for one in found
         if one.bar is not None

@@ -23,7 +23,7 @@ public class Pairs {
         Bench.ns = servers[side];
         Bench.admin = admins[side];
     }
-    static void tell(int side) {
+    static void report(int side) {
         System.out.println("{\"bench\":\"side\",\"side\":" + side + "}");
     }
     static void open(int side) throws Exception {
@@ -33,7 +33,7 @@ public class Pairs {
         backlogs[side] = Bench.topic("backlog" + side);
     }
     static void send(int side, int[] load, double secs, boolean counts) throws Exception {
-        if (counts) tell(side);
+        if (counts) report(side);
         String name = !counts ? null : load[1] > 1 ? "send_batch" : "send_sync";
         Bench.send(producers[side], topics[side], load[0], secs, 1024, load[1], name);
     }
@@ -45,7 +45,7 @@ public class Pairs {
     static void consume(int side, String round, boolean counts) throws Exception {
         enter(side);
         AtomicLong got = new AtomicLong(), first = new AtomicLong();
-        if (counts) tell(side);
+        if (counts) report(side);
         DefaultMQPushConsumer c = Bench.consumer("GID_pair_" + side + "_" + round + Bench.run, backlogs[side], (ms, ctx) -> {
             first.compareAndSet(0, System.nanoTime());
             got.addAndGet(ms.size());
