@@ -7,17 +7,14 @@ Ratios say most. A figure that has a bar (bench.bars) has it beside it.
 Rounds, seconds and warm-up are those of the loads by the Java client: throughput, telemetry, topics
 and catchup. Below their defaults a table says that it is no figure of record.
 
-Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (its cost), freshness
-(commit to gold to page), topics (sends over 10,000 of them), catchup (sends beside a reader of cold
-data), replay (rows a second), upkeep (files a day and what a question costs), judging (CPU of the
-columnar judges), spool, store, paths and filter (micro-benchmarks of the hot paths), cpu (what a
-message sent costs our broker), connections (10,000 idle ones and a slow reader), turns (how long
-one step holds the event loop, with 10,000 clients), sampling (what the watermarks of 100,000 queues
-of groups take of it), timers (how late 100,000 leave that are due in one second), observer (what it
-takes to watch 3,500 topics and 1,500 groups from outside), scheduler (how late runs start when
-10,000 jobs are due in a minute), scheduler.kills (centres and executors killed with SIGKILL,
-`--kills 100` times on each database: what is lost or begins twice), start (to ready; takes 12 GiB
-for a while).
+Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (its cost), topics
+(sends over 10,000 of them), catchup (sends beside a reader of cold data), spool, store, paths and
+filter (micro-benchmarks of the hot paths), cpu (what a message sent costs our broker), connections
+(10,000 idle ones and a slow reader), turns (how long one step holds the event loop, with 10,000
+clients), timers (how late 100,000 leave that are due in one second), observer (what it takes to
+watch 3,500 topics and 1,500 groups from outside), scheduler (how late runs start when 10,000 jobs
+are due in a minute), scheduler.kills (centres and executors killed with SIGKILL, `--kills 100`
+times on each database: what is lost or begins twice), start (to ready; takes 12 GiB for a while).
 
 analytics (all bars of the analytics core, each a part that can be run alone: analytics.p13 and so
 on; `--scale 0.1` makes them smaller, for trying them).
@@ -36,7 +33,6 @@ from rich.console import Console
 from bench.analytics.figures import as_markdown, as_table
 from bench.analytics.parts import BY_NAME, run_parts
 from bench.analytics.parts import PARTS as ANALYTICS
-from bench.freshness import measure_freshness
 from bench.java_load import Pace, compile_load
 from bench.side_loads import measure_catch_up, measure_topics
 from bench.throughput import measure_telemetry_cost, measure_throughput
@@ -45,12 +41,8 @@ KILLS = 100
 PARTS = (
     "throughput",
     "telemetry",
-    "freshness",
     "topics",
     "catchup",
-    "replay",
-    "upkeep",
-    "judging",
     "spool",
     "store",
     "paths",
@@ -58,7 +50,6 @@ PARTS = (
     "cpu",
     "connections",
     "turns",
-    "sampling",
     "timers",
     "start",
     "observer",
@@ -67,9 +58,6 @@ PARTS = (
     "analytics",
 )
 MODULES = {
-    "replay": "bench.replay",
-    "upkeep": "bench.upkeep",
-    "judging": "bench.judging",
     "spool": "bench.spool",
     "store": "bench.store_paths",
     "filter": "bench.filter",
@@ -78,7 +66,6 @@ MODULES = {
     "paths": "bench.read_paths",
     "start": "bench.start",
     "turns": "bench.turns",
-    "sampling": "bench.sampling",
     "timers": "bench.timers",
     "observer": "bench.observer",
     "scheduler": "bench.scheduler",
@@ -115,8 +102,6 @@ def main() -> None:
             if part in MODULES:
                 kills = [str(options.kills)] if part == "scheduler.kills" else []
                 subprocess.run([sys.executable, "-m", MODULES[part], *kills], check=True)
-            elif part == "freshness":
-                console.print(measure_freshness(home / "freshness", seconds=60.0))
             else:
                 load = compile_load(home)
                 pace = Pace(options.rounds, options.seconds, options.warm)

@@ -50,7 +50,6 @@ SEND_CPU_SYNC: Final = at_most(30, "µs")
 
 TELEMETRY_RATE_RATIO: Final = at_least(0.95)
 """Each load with telemetry and its shipper, over the same load without."""
-COMMIT_TO_GOLD_P95: Final = at_most(15, "s")
 
 CONNECTIONS_MEMORY: Final = at_most(300, "MiB")
 """What 10,000 idle connections add."""

@@ -6,7 +6,7 @@ Both judge the same facts; the time counts from the incident to the tick that re
 
 Prints one table: median and longest time to detect of each, the bar, and the longest over the bar;
 for ours also the time until the kind was named rightly. Nothing here depends on the machine: times
-are those of the facts. The part `freshness` measures the path from a fact to gold.
+are those of the facts. The part `live-1k` measures the path from a fact to gold.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +28,15 @@ from bench.analytics.figures import Figure
 from bench.analytics.moving import Movers
 from bench.analytics.sightings import Sightings
 from bench.bars import Bar
-from bench.freshness import CHROMIUM_ARGUMENTS, observed_s
 from demo.ports import free_broker_port, free_port_block
 from demo.processes import Actor, stop_all, tidemark
 from pipelines.lake.lake import Lake
 from provision import chromium
 
+CHROMIUM_ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
 LOOK_S = 0.1
 START_PATIENCE_S = 90.0
 FIRST_ROW_PATIENCE_S = 90.0
@@ -202,3 +206,11 @@ def page_delays_s(
 def percentile(values: np.ndarray, part: float) -> float | None:
     """None of nothing."""
     return float(np.quantile(values, part)) if len(values) else None
+
+
+async def observed_s(page: Page) -> float:
+    """The moment of data time the page says it shows; 0 when it shows none."""
+    text = await page.evaluate(
+        "document.querySelector('[data-observed-at]')?.getAttribute('data-observed-at') || ''"
+    )
+    return datetime.fromisoformat(str(text)).timestamp() if text else 0.0

@@ -19,9 +19,9 @@ from playwright.sync_api import sync_playwright
 from plotly.io.json import to_json_plotly
 
 from bench.analytics.figures import Figure
+from bench.analytics.live import CHROMIUM_ARGUMENTS
 from bench.analytics.reading_browser import traced_load
 from bench.bars import OVERVIEW_CPU, OVERVIEW_TASK
-from bench.freshness import CHROMIUM_ARGUMENTS
 from dashboards.page_context import PageContext
 from dashboards.pages import overview, shell
 from dashboards.reads.lake_data import LakeData

@@ -47,10 +47,10 @@ class Part:
 
 
 PARTS: Final = (
-    Part("sampling", "sampling_cost", 60, "sampling of 100,000 queues of groups"),
-    Part("upkeep", "tended", 900, "files a day, and a question of a quarter of an hour"),
+    Part("sampling", "sampling", 60, "sampling of 100,000 queues of groups"),
+    Part("upkeep", "upkeep", 900, "files a day, and a question of a quarter of an hour"),
     Part("overview", "overview", 120, "the overview of 1,000 groups"),
-    Part("replay", "replayed", 120, "replay"),
+    Part("replay", "replay", 120, "replay"),
     Part("p13", "ten_facts", 180, "1,000,000 keys with ten facts each"),
     Part("age", "aged", 600, "a cycle on a lake of 30 days"),
     Part("lag-job", "lag_job", 180, "the lag job beside DuckDB"),

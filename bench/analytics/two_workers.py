@@ -21,8 +21,8 @@ from statistics import median
 from bench.analytics.bronze import START_US
 from bench.analytics.cost import Clock
 from bench.analytics.figures import Figure
+from bench.analytics.replay import SHIPPED_S, write_bronze
 from bench.bars import WORKERS_RATIO
-from bench.replay import SHIPPED_S, write_bronze
 from pipelines.base.time_units import moment_at
 from pipelines.lake.lake import Lake
 from tests.pipelines.spark_cluster import spark_cluster

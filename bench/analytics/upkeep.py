@@ -1,21 +1,17 @@
-"""Counts the files that upkeep leaves per table and day, and measures the cost of queries.
+"""Benchmark `upkeep`: files in use per table per day, and the cost of a thirty-day query.
 
-    python -m bench.upkeep [DAYS [CYCLES]]
-
-A gold table of DAYS days (30) is written as a live run does it, a file a cycle, CYCLES of them a
-day (17,280: one each five seconds), with rounds of upkeep between them; the newest day is not over.
-Files of a few cycles share a commit, which is of no account here. Rows come from a seed: 1,000
-queues of 50 groups, of which a tenth has news in each cycle. The query is `tm.lag` of one group and
-a quarter of an hour, by a handle that was just made. Figures are CPU seconds of this process, the
-least of several, and beside them those of the same rows of one day before any upkeep.
+A gold table is written as a live run does it, a file a cycle, with rounds of upkeep between them;
+the newest day is not over. Two of the days, that of the query and the newest one, have a cycle each
+five seconds; the others stand for age, with as many as upkeep leaves files. Scaled, these two have
+fewer. Files of a few cycles share a commit, which is of no account here. Rows come from a seed:
+1,000 queues of 50 groups, of which a tenth has news in each cycle. The query is `tm.lag` of one
+group and a quarter of an hour, by a handle that was just made. Figures are CPU seconds of this
+process, the least of several, and beside them those of the same rows of one day before any upkeep.
 """
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import time
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -25,10 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction, RemoveAction
-from rich.console import Console
-from rich.table import Table
 
-from bench.analytics.cost import Clock, Spent
+from bench.analytics.cost import Clock
+from bench.analytics.figures import Figure
 from bench.bars import FILES_A_DAY, QUESTION_CPU
 from pipelines import tm
 from pipelines.base.settings import DAY_US, MINUTE_US
@@ -41,6 +36,11 @@ from pipelines.reading.catalogue import CONSUMER_LAG
 from pipelines.upkeep.maintainer import Maintainer
 from pipelines.upkeep.settings import Upkeep
 
+DAYS: Final = 30
+CYCLES: Final = 17_280
+CYCLES_OF_OTHERS: Final = 12
+CYCLES_MIN: Final = 120
+"""With fewer, no day would need upkeep."""
 SEED: Final = 20_260_301
 GROUPS: Final = 50
 QUEUES: Final = 20
@@ -150,64 +150,40 @@ def files_by_day(lake: Lake) -> list[int]:
     return [days.count(day) for day in sorted(set(days))]
 
 
-@dataclass(frozen=True, slots=True)
-class Tended:
-    """What upkeep leaves, beside what there was without it."""
-
-    files_untended: int
-    files: int
-    """Of the day with most of them."""
-    question_untended_cpu_s: float
-    question_cpu_s: float
-    rows: int
-    """Of the answer."""
-    spent: Spent
-    """Writing and tending all days."""
-
-
-def measure(days: int, cycles: int, *, cycles_of_others: int | None = None) -> Tended:
-    """Write both lakes, ask both.
-
-    cycles_of_others: of the days that are neither the one asked of nor the newest; None: as many.
-    """
-    asked = FIRST_DAY + timedelta(days=days // 2)
-    newest = FIRST_DAY + timedelta(days=days - 1)
-    with tempfile.TemporaryDirectory(prefix="tidemark-upkeep-") as folder:
-        bare, tended = Lake.at(f"{folder}/bare"), Lake.at(f"{folder}/tended")
-        write_day(bare, asked, cycles, None)
-        maintainer = Maintainer(tended, Upkeep(settle_s=0), lambda _line: None)
-        clock = Clock()
-        for number in range(days):
-            day = FIRST_DAY + timedelta(days=number)
-            is_full = cycles_of_others is None or day in (asked, newest)
-            write_day(tended, day, cycles if is_full else cycles_of_others or 0, maintainer)
-        spent = clock.spent()
-        judged(bare, asked)
-        judged(tended, newest)
-        before, after = question_cpu_s(bare, asked), question_cpu_s(tended, asked)
-        assert before[1] == after[1] > 0, "the same question has the same answer"
-        files = max(files_by_day(bare)), max(files_by_day(tended))
-        return Tended(*files, before[0], after[0], after[1], spent)
-
-
-def as_table(found: Tended, days: int, cycles: int) -> Table:
-    """For the eye."""
-    table = Table(title=f"{days} days of {cycles} cycles, {GROUPS * QUEUES:,} queues")
-    for column in ("", "files a day, most", "a quarter of an hour of a group"):
-        table.add_column(column)
-    untended_s, tended_s = found.question_untended_cpu_s, found.question_cpu_s
-    table.add_row("one day, untended", str(found.files_untended), f"{untended_s:.3f} CPU s")
-    table.add_row("all days, tended", str(found.files), f"{tended_s:.3f} CPU s")
-    table.add_row("bar", str(FILES_A_DAY), str(QUESTION_CPU))
-    spent = f"{found.spent.cpu_s:.0f} CPU s; {found.rows} rows answered"
-    table.caption = f"writing and tending: {spent}"
-    return table
-
-
-def main(days: int = 30, cycles: int = 17_280) -> None:
-    """Measure, and print."""
-    Console(width=100).print(as_table(measure(days, cycles), days, cycles))
-
-
-if __name__ == "__main__":
-    main(*(int(text) for text in sys.argv[1:]))
+def measure(folder: Path, scale: float) -> list[Figure]:
+    """Write a day without upkeep and all days with it, and ask both."""
+    cycles = max(CYCLES_MIN, round(CYCLES * scale))
+    asked = FIRST_DAY + timedelta(days=DAYS // 2)
+    newest = FIRST_DAY + timedelta(days=DAYS - 1)
+    bare, tended = Lake.at(str(folder / "bare")), Lake.at(str(folder / "tended"))
+    write_day(bare, asked, cycles, None)
+    maintainer = Maintainer(tended, Upkeep(settle_s=0), lambda _line: None)
+    clock = Clock()
+    for number in range(DAYS):
+        day = FIRST_DAY + timedelta(days=number)
+        write_day(tended, day, cycles if day in (asked, newest) else CYCLES_OF_OTHERS, maintainer)
+    spent = clock.spent()
+    judged(bare, asked)
+    judged(tended, newest)
+    (untended_s, untended_rows), (tended_s, rows) = (
+        question_cpu_s(lake, asked) for lake in (bare, tended)
+    )
+    assert untended_rows == rows > 0, "the same question has the same answer"
+    return [
+        Figure(
+            f"files in use of a table and a day, most of {DAYS} days",
+            max(files_by_day(tended)),
+            bar=FILES_A_DAY,
+            wall_s=spent.wall_s,
+            cpu_s=spent.cpu_s,
+            note=f"{max(files_by_day(bare))} without upkeep",
+        ),
+        Figure(
+            f"a question of 15 minutes of one group (tm.lag), asked of {DAYS} days",
+            tended_s,
+            "CPU s",
+            QUESTION_CPU,
+            cpu_s=tended_s,
+            note=f"{rows} rows; {untended_s:.2f} without upkeep",
+        ),
+    ]

@@ -1,32 +1,24 @@
-"""Measures the event-loop time for sampling watermarks of 100,000 group-queue pairs.
-
-Run by `python -m bench --only sampling`.
+"""Benchmark `sampling`: event-loop time to sample watermarks of 100,000 group-queue pairs.
 
 A broker in this process, whose own timers rest: 100 topics of 10 queues with messages in them, read
 by 100 groups. Before each sample a share of the pairs reports another offset; every topic's share
 moves alike. Figures are CPU time of this thread from the start of a sample to the end of the write
 of its rows into the spool, so that they include all of the cost of emitting; the median of several.
 That the pairs whose marks a sample reads grow with those that moved, and not with those that exist,
-is a test (tests/integration/broker/test_long_tables.py).
-
-    python -m bench.sampling [PAIRS_PER_QUEUE]     as many groups
+is a test (tests/integration/broker/test_long_tables.py). Scaled, there are fewer groups.
 """
 
 from __future__ import annotations
 
 import asyncio
 import statistics
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from rich.console import Console
-from rich.table import Table
-
-from bench.bars import SAMPLE_MOVING, SAMPLE_STILL, Bar
+from bench.analytics.cost import Clock
+from bench.analytics.figures import Figure
+from bench.bars import SAMPLE_MOVING, SAMPLE_STILL
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
 from engine.broker.reporting.watermarks import Watermarks
@@ -45,27 +37,30 @@ MESSAGES = 8
 DISPATCH_LOOKS = 200
 SAMPLES = 21
 """Of each share; the middle one counts."""
-SHARES: tuple[tuple[float, Bar | None], ...] = (
-    (0.0, SAMPLE_STILL),
-    (0.01, SAMPLE_MOVING),
-    (1, None),
-)
+SHARES = {0.0: SAMPLE_STILL, 0.01: SAMPLE_MOVING}
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What one share of the pairs takes."""
+def measure(folder: Path, scale: float) -> list[Figure]:
+    """One figure a share of the pairs that moves."""
+    clock = Clock()
+    pairs, cpu_ms = asyncio.run(measured(folder, max(1, round(GROUPS * scale))))
+    spent = clock.spent()
+    return [
+        Figure(
+            f"sampling on the loop, {pairs:,} queues of groups, {share:.0%} moving",
+            cpu_ms[share],
+            "ms a second",
+            bar,
+            wall_s=spent.wall_s,
+            cpu_s=spent.cpu_s,
+            note=f"{min(int(pairs * share), WATERMARKS_PER_SAMPLE_MAX):,} emitted",
+        )
+        for share, bar in SHARES.items()
+    ]
 
-    share: float
-    bar: Bar | None
-    pairs: int
-    emitted: int
-    cpu_ms: float
-    """Of the loop's thread, in the middle one of the samples."""
 
-
-async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
-    """The figures, one a share."""
+async def measured(folder: Path, groups: int) -> tuple[int, dict[float, float]]:
+    """How many pairs there are; CPU ms of the loop's thread by the share that moves, the median."""
     config = BrokerConfig(
         store=StoreConfig(root=str(folder / "store")),
         port=0,
@@ -83,8 +78,8 @@ async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
         _report(state, pairs, 1)
         for _ in range(len(pairs) // WATERMARKS_PER_SAMPLE_MAX + 2):
             _cpu_of_sample(state, watermarks)
-        found = []
-        for share, bar in SHARES:
+        found = {}
+        for share in SHARES:
             count = int(len(pairs) * share)
             taken_ms = []
             for number in range(SAMPLES):
@@ -95,9 +90,8 @@ async def measured(folder: Path, groups: int = GROUPS) -> list[Taken]:
                 ]
                 _report(state, moving, 2 + number % (MESSAGES - 3))
                 taken_ms.append(_cpu_of_sample(state, watermarks))
-            emitted = min(count, WATERMARKS_PER_SAMPLE_MAX)
-            found.append(Taken(share, bar, len(pairs), emitted, statistics.median(taken_ms)))
-        return found
+            found[share] = statistics.median(taken_ms)
+        return len(pairs), found
     finally:
         await broker.stop()
 
@@ -150,20 +144,3 @@ def _cpu_of_sample(state: BrokerState, watermarks: Watermarks) -> float:
         state.observer.write_turn()  # type: ignore[attr-defined]
     state.observer.write_turn()  # type: ignore[attr-defined]
     return (time.thread_time() - began_s) * 1000
-
-
-def main(groups: int = GROUPS) -> None:
-    """Measure, and print."""
-    with TemporaryDirectory(prefix="tidemark-sampling-") as work:
-        found = asyncio.run(measured(Path(work), groups))
-    table = Table(title=f"One sample of {found[0].pairs:,} queues of groups")
-    for column in ("moving", "CPU of the loop, ms", "bar", "emitted"):
-        table.add_column(column, justify="right")
-    for one in found:
-        bar = "" if one.bar is None else str(one.bar)
-        table.add_row(f"{one.share:.0%}", f"{one.cpu_ms:.2f}", bar, f"{one.emitted:,}")
-    Console(width=140).print(table)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else GROUPS)
