@@ -49,7 +49,11 @@ from tests.store_support import HandClock, Listener, draft, messages_over_holes,
 
 CASES = Path(__file__).parents[1] / "cases"
 LEVELS_MS = (1000, 5000)
-HEADERS: list[Any] = [kind for _, kind in inspect.getmembers(headers, inspect.isclass)]
+HEADERS: list[Any] = [
+    kind
+    for _, kind in inspect.getmembers(headers, inspect.isclass)
+    if kind.__module__ in {"engine.protocol.headers_admin", "engine.protocol.headers_client"}
+]
 BODIES = [
     kind
     for _, kind in inspect.getmembers(bodies, inspect.isclass)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
-from engine.protocol import headers
+from engine.protocol import headers, headers_admin, headers_client
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.header_fields import RequestHeader
 
@@ -109,5 +109,11 @@ def test_unknown_fields_are_passed_over_and_none_is_left_out() -> None:
 
 
 def test_every_header_is_found_under_one_name() -> None:
-    found = [name for name, _ in inspect.getmembers(headers, inspect.isclass)]
-    assert sorted(headers.__all__) == sorted(found)
+    found = [
+        name
+        for room in (headers_admin, headers_client)
+        for name, kind in inspect.getmembers(room, inspect.isclass)
+        if kind.__module__ == room.__name__ and not name.startswith("_")
+    ]
+    assert len(found) == len(set(found))
+    assert set(found) <= vars(headers).keys()
