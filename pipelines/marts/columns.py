@@ -41,6 +41,12 @@ TOPIC: Final = must("topic", STRING, "topic")
 QUEUE: Final = must("queue_id", INT, "queue number inside topic and broker")
 EMITTER: Final = must("emitter", STRING, "who reported the evidence")
 SEQ: Final = must("seq", LONG, "newest bronze row (of that emitter) this row rests on")
+BROKER_AT: Final = (OBSERVED_AT, CLUSTER, BROKER)
+GROUP_AT: Final = (*BROKER_AT, GROUP)
+QUEUE_AT: Final = (*GROUP_AT, TOPIC, QUEUE)
+"""The columns with which a table of queues of groups begins."""
+STAMP: Final = (EMITTER, SEQ, OBSERVED_DATE)
+"""What each row rests on, and its partition."""
 
 INTERVAL: Final = (
     must("window_id", STRING, "hash of rule, key and opened_at; the same over all revisions"),
@@ -55,6 +61,8 @@ INTERVAL: Final = (
     must("opened_at", TIMESTAMP, "when the interval began"),
     Column("closed_at", TIMESTAMP, "when it ended; null while OPEN"),
 )
+QUEUE_INTERVAL: Final = (*INTERVAL, CLUSTER, BROKER, GROUP, TOPIC, QUEUE)
+"""The columns with which a table of intervals of queues of groups begins."""
 MICROS = pa.timestamp("us", tz="UTC")
 MOMENTS = ("observed_at", "valid_from")
 """Columns that are the moment `observed_us`, unless the mart has made them itself."""

@@ -21,21 +21,7 @@ import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import MINUTE_US, MS_US, SECOND_US, TREND_US
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    STRING,
-    TIMESTAMP,
-    TOPIC,
-    as_declared,
-)
+from pipelines.marts.columns import LONG, QUEUE_AT, STAMP, STRING, TIMESTAMP, as_declared
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, flags, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.ticks import CLOCK_STEPPED
@@ -51,12 +37,7 @@ CONSUMER_LAG: Final = GoldTable(
     "consumer_lag",
     "group, topic, broker, queue and grid second at which something changed (at least each 10 min)",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_AT,
         Column(
             "lag_messages",
             LONG,
@@ -123,9 +104,7 @@ CONSUMER_LAG: Final = GoldTable(
         Column("last_commit_time", TIMESTAMP, "when the group last reported an offset"),
         Column("last_pull_time", TIMESTAMP, "when the group last pulled"),
         Column("last_puller", STRING, "client that pulled last"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "error_ms",
             LONG,

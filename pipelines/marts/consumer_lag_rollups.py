@@ -25,19 +25,12 @@ from pipelines.base.settings import MS_US, SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
     BOOLEAN,
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
     INT,
     LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
+    QUEUE_AT,
+    STAMP,
     STRING,
     TIMESTAMP,
-    TOPIC,
     as_declared,
 )
 from pipelines.marts.consumer_lag import unknown_reason
@@ -56,12 +49,7 @@ CONSUMER_LAG_ROLLUPS: Final = GoldTable(
     "consumer_lag_rollups",
     "group, topic, broker, queue, and minute, five minutes or hour in which it was reported",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_AT,
         must("span_s", INT, "length of the slot that ends at observed_at: 60, 300 or 3600 s"),
         Column("lag_min", LONG, "least known lag_messages; null when none was known"),
         Column("lag_max", LONG, "greatest known lag_messages; null when none was known"),
@@ -78,9 +66,7 @@ CONSUMER_LAG_ROLLUPS: Final = GoldTable(
             "of the queues of the group on this broker reported in the slot, the one with the "
             "greatest time lag, or lag; none when nothing was behind",
         ),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("cluster", "broker", "group", "topic", "queue_id", "span_s", "observed_at"),
     on_ticks="true",

@@ -19,20 +19,7 @@ import pyarrow.compute as pc
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import FAILING_MESSAGES_MAX, RETRY_SPAN_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    INT,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    STRING,
-    TIMESTAMP,
-    rows_as_declared,
-)
+from pipelines.marts.columns import GROUP_AT, INT, LONG, STAMP, STRING, TIMESTAMP, rows_as_declared
 from pipelines.marts.keys import are_among
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of
@@ -41,10 +28,7 @@ DEAD_LETTERS: Final = GoldTable(
     "dead_letters",
     "message that was dead-lettered",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
+        *GROUP_AT,
         Column("message_id", STRING, "UNIQ_KEY"),
         Column("origin_topic", STRING, "topic it was first sent to"),
         Column("origin_queue_id", INT, "queue there"),
@@ -56,9 +40,7 @@ DEAD_LETTERS: Final = GoldTable(
             TIMESTAMP,
             "first SENT_BACK of the same message seen; null when not seen",
         ),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "seq"),
 )

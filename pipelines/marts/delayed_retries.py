@@ -25,17 +25,7 @@ import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    as_declared,
-)
+from pipelines.marts.columns import GROUP_AT, LONG, STAMP, as_declared
 from pipelines.marts.keys import numbered
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.retry_flow import SLOT_US, due_later
@@ -56,10 +46,7 @@ DELAYED_RETRIES: Final = GoldTable(
     "group, broker, delay and ten seconds in which messages that failed were scheduled, due or "
     "released; totals at their end",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
+        *GROUP_AT,
         must("delay_ms", LONG, "the delay; each delay level has its own"),
         must("scheduled", LONG, "messages scheduled for it so far"),
         must("released", LONG, "of these, put into the retry topic or given up since"),
@@ -70,9 +57,7 @@ DELAYED_RETRIES: Final = GoldTable(
             "of waiting, messages whose delay was over by the end: a few on their way, or those "
             "that the level does not release; null when the delay of one that came out is unknown",
         ),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "group", "delay_ms", "observed_at"),
     on_ticks="true",

@@ -18,21 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from engine.telemetry.tables import Column, ColumnType, must
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    INTERVAL,
-    LONG,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    STRING,
-    TOPIC,
-    rows_as_declared,
-    window_id,
-)
+from pipelines.marts.columns import LONG, QUEUE_INTERVAL, STAMP, STRING, rows_as_declared, window_id
 from pipelines.marts.keys import QUEUE_KEY
 from pipelines.marts.lifecycle_events import SPOOL_LOSS
 from pipelines.marts.mart import Given, GoldTable, Made, Positions, mart
@@ -51,12 +37,7 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
     "revision of an interval in which messages of a queue were at risk of being consumed twice, "
     "by cause",
     (
-        *INTERVAL,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_INTERVAL,
         must(
             "cause",
             STRING,
@@ -105,9 +86,7 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         ),
         Column("message_id", STRING, "message concerned, where a window is about one"),
         must("evidence", STRING, "one sentence with the figures"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "certain_ranges",
             ColumnType.RANGES,

@@ -12,35 +12,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    TOPIC,
-    as_declared,
-)
+from pipelines.marts.columns import QUEUE_AT, STAMP, as_declared
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 
 ENDED_QUEUES: Final = GoldTable(
     "ended_queues",
     "queue of a group that is not there any more, and its life: `seq` is the last row of it",
-    (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
-    ),
+    (*QUEUE_AT, *STAMP),
     ("cluster", "broker", "group", "topic", "queue_id", "observed_at", "seq"),
     on_ticks="true",
 )

@@ -22,17 +22,7 @@ import pyarrow.compute as pc
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    STRING,
-    rows_as_declared,
-)
+from pipelines.marts.columns import BROKER_AT, LONG, STAMP, STRING, rows_as_declared
 from pipelines.marts.keys import newest_of_each
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.polled import NAME as POLLED
@@ -47,9 +37,7 @@ FLUSH_HEALTH: Final = GoldTable(
     "flush_health",
     "broker and ten seconds in which its commit log was committed or flushed, or messages waited",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
+        *BROKER_AT,
         must(
             "kill_bytes", LONG, "written and not committed at the last report: a SIGKILL costs them"
         ),
@@ -66,9 +54,7 @@ FLUSH_HEALTH: Final = GoldTable(
         must("power_cut_queues", LONG, "queues that have such messages"),
         must("flushes", LONG, "flushes of the commit log in these seconds"),
         Column("flush_us_max", LONG, "the longest of them, µs; null without any"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "provenance",
             STRING,

@@ -24,20 +24,7 @@ from engine.telemetry.tables import Column, must
 from pipelines.base.settings import MS_US, SECOND_US, Evaluation
 from pipelines.base.time_units import moment_at
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    INT,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    STRING,
-    TIMESTAMP,
-    as_declared,
-)
+from pipelines.marts.columns import GROUP_AT, INT, LONG, STAMP, STRING, TIMESTAMP, as_declared
 from pipelines.marts.groups.sums import (
     FIGURES,
     SEVERITY,
@@ -85,10 +72,7 @@ GROUP_STATE: Final = GoldTable(
     "group_state",
     "group, broker and evaluation tick at which its state changed (at least each 10 minutes)",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
+        *GROUP_AT,
         must(
             "state",
             STRING,
@@ -120,9 +104,7 @@ GROUP_STATE: Final = GoldTable(
             "GROWING, STEADY or SHRINKING of the messages that are unfinished",
             rests_on=("lag_change_per_hour",),
         ),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "unfinished_messages",
             LONG,

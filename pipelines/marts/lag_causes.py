@@ -31,19 +31,7 @@ from pipelines.marts.causes.finding import CAUSES, Figures, Finding, QueueFigure
 from pipelines.marts.causes.marks import COUNTED, GROUPS, QUEUES, SLOTS, Marks
 from pipelines.marts.causes.newest_reports import SCHEMAS, STANDING, GroupKey, NewestReports
 from pipelines.marts.causes.queues import KEYED_MIN, SKEW_PERCENT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    INT,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    STRING,
-    rows_as_declared,
-)
+from pipelines.marts.columns import GROUP_AT, INT, LONG, STAMP, STRING, rows_as_declared
 from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.judging.arrivals import (
     HORIZONS,
@@ -71,10 +59,7 @@ LAG_CAUSES: Final = GoldTable(
     "group, broker, evaluation tick and cause: why the group is behind, written when other causes "
     "hold than before, and again each two windows while it is behind",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
+        *GROUP_AT,
         must(
             "cause",
             STRING,
@@ -103,9 +88,7 @@ LAG_CAUSES: Final = GoldTable(
             "messages behind; null when the lag of a queue is unknown",
             rests_on=("lag_at_least_messages",),
         ),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "lag_at_least_messages",
             LONG,

@@ -17,20 +17,7 @@ import pyarrow.compute as pc
 
 from engine.telemetry.tables import must
 from pipelines.base.time_units import moment_at
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    STRING,
-    TOPIC,
-    rows_as_declared,
-)
+from pipelines.marts.columns import LONG, QUEUE_AT, STAMP, STRING, rows_as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.sentences.losses import lost_unread
 
@@ -38,12 +25,7 @@ LOST_UNREAD_MESSAGES: Final = GoldTable(
     "lost_unread_messages",
     "queue of a group that lost unread messages to a deletion, each time",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_AT,
         must("from_offset", LONG, "first offset that the group had not read"),
         must("to_offset", LONG, "one past the last that was deleted"),
         must("messages", LONG, "to_offset - from_offset: so many at most"),
@@ -54,9 +36,7 @@ LOST_UNREAD_MESSAGES: Final = GoldTable(
             "when it is exact",
         ),
         must("evidence", STRING, "one sentence with the figures"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "seq"),
 )

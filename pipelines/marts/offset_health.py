@@ -18,17 +18,7 @@ import pyarrow.compute as pc
 from engine.telemetry.tables import must
 from pipelines.base.settings import SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    as_declared,
-)
+from pipelines.marts.columns import GROUP_AT, LONG, STAMP, as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.slots import (
     HORIZONS,
@@ -49,10 +39,7 @@ OFFSET_HEALTH: Final = GoldTable(
     "offset_health",
     "group, broker and ten minutes in which offsets were reported",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
+        *GROUP_AT,
         must("reports", LONG, "reports that changed an offset, lowered it, or were refused"),
         must("refused", LONG, "of these, not stored"),
         must("violations", LONG, "broken laws; a report may break two"),
@@ -62,9 +49,7 @@ OFFSET_HEALTH: Final = GoldTable(
             for cause in CAUSES
         ),
         must("unaccounted", LONG, "two_writers and unexplained together"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "group", "observed_at"),
     on_ticks="true",

@@ -27,21 +27,7 @@ import pyarrow.compute as pc
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import MINUTE_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BOOLEAN,
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    STRING,
-    TOPIC,
-    rows_as_declared,
-)
+from pipelines.marts.columns import BOOLEAN, LONG, QUEUE_AT, STAMP, STRING, rows_as_declared
 from pipelines.marts.keys import QUEUE_KEY, are_among, newest_of_each, recent
 from pipelines.marts.lifecycle_events import (
     GONE,
@@ -60,12 +46,7 @@ OFFSET_VIOLATIONS: Final = GoldTable(
     "offset_violations",
     "accepted offset report that broke an offset law",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_AT,
         must("law", STRING, "MONOTONIC, AT_MOST_MAX or AT_LEAST_MIN"),
         must("offset", LONG, "offset reported"),
         Column("previous_offset", LONG, "offset stored before"),
@@ -82,9 +63,7 @@ OFFSET_VIOLATIONS: Final = GoldTable(
         must("explained", BOOLEAN, "does another fact account for it?"),
         Column("path", STRING, "commit path"),
         Column("client_id", STRING, "who reported"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "other_client_id",
             STRING,

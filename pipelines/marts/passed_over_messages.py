@@ -25,21 +25,7 @@ import pyarrow.compute as pc
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import DAY_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    STRING,
-    TIMESTAMP,
-    TOPIC,
-    rows_as_declared,
-)
+from pipelines.marts.columns import LONG, QUEUE_AT, STAMP, STRING, TIMESTAMP, rows_as_declared
 from pipelines.marts.keys import (
     QUEUE_FIELDS,
     QUEUE_KEY,
@@ -60,12 +46,7 @@ PASSED_OVER_MESSAGES: Final = GoldTable(
     "queue of a group in a new life of its topic, once it is known where the group began in it, "
     "and each time it skips messages later",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_AT,
         must("made_again_at", TIMESTAMP, "when the topic was made again"),
         must(
             "outcome",
@@ -84,9 +65,7 @@ PASSED_OVER_MESSAGES: Final = GoldTable(
         ),
         must("provenance", STRING, "EXACT, or OBSERVED: seen at polls, not reported"),
         must("evidence", STRING, "one sentence with the figures"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "seq", "group", "topic", "queue_id"),
 )

@@ -13,21 +13,7 @@ from typing import Final
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, ColumnType, must
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    STRING,
-    TIMESTAMP,
-    TOPIC,
-    as_declared,
-)
+from pipelines.marts.columns import LONG, QUEUE_AT, STAMP, STRING, TIMESTAMP, as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 
 POP_PROGRESS: Final = GoldTable(
@@ -35,12 +21,7 @@ POP_PROGRESS: Final = GoldTable(
     "group that reads by POP, topic, queue and look at which it changed, at least each 10 min; "
     "retry topics of POP among them",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_AT,
         Column("popped", LONG, "next offset that was never handed out; null: of another life"),
         must("max_offset", LONG, "next offset to be written"),
         Column("waiting", LONG, "max_offset - popped: not handed out yet"),
@@ -64,9 +45,7 @@ POP_PROGRESS: Final = GoldTable(
             "invisible times that ran out since the look before: handed out again, as far as known",
         ),
         Column("unknown_reason", STRING, "why unacknowledged is null, in words"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "seq"),
 )

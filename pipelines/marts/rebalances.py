@@ -12,19 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, ColumnType, must
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    INT,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    STRING,
-    as_declared,
-)
+from pipelines.marts.columns import GROUP_AT, INT, LONG, STAMP, STRING, as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of
 
@@ -32,10 +20,7 @@ REBALANCES: Final = GoldTable(
     "rebalances",
     "change of a group's membership or subscription, as reported",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
+        *GROUP_AT,
         Column("client_id", STRING, "client it is about"),
         must(
             "kind",
@@ -48,9 +33,7 @@ REBALANCES: Final = GoldTable(
         Column("members_before", INT, "members before"),
         Column("members_after", INT, "members after"),
         Column("reason", STRING, "in the engine's words"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "language", STRING, "JOINED: the client's language, as it says; null when not reported"
         ),

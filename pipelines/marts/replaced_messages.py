@@ -14,20 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine.telemetry.tables import Column, must
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
-    STRING,
-    TOPIC,
-    rows_as_declared,
-)
+from pipelines.marts.columns import LONG, QUEUE_AT, STAMP, STRING, rows_as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.sentences.losses import replaced
 
@@ -36,12 +23,7 @@ REPLACED_MESSAGES: Final = GoldTable(
     "queue of a group whose pulled messages were lost, and whose offsets were given again: the "
     "newest of them that is known, written when another message had its offset",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_AT,
         must("offset", LONG, "queue offset of both messages"),
         must("queue_end", LONG, "where the queue ended after the loss: given again from there on"),
         must("reused_offsets", LONG, "offsets given again at least: offset + 1 - queue_end"),
@@ -55,9 +37,7 @@ REPLACED_MESSAGES: Final = GoldTable(
         ),
         Column("client_id", STRING, "client that had pulled; null when it had no name"),
         must("evidence", STRING, "one sentence with the figures"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "seq"),
 )

@@ -28,18 +28,7 @@ import pyarrow.compute as pc
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import MS_US, SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    LONG,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    STRING,
-    as_declared,
-)
+from pipelines.marts.columns import GROUP_AT, LONG, STAMP, STRING, as_declared
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.slots import (
     HORIZONS,
@@ -63,10 +52,7 @@ RETRY_FLOW: Final = GoldTable(
     "group, broker, topic of origin and ten seconds in which messages failed or were due again; "
     "totals at their end",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
-        GROUP,
+        *GROUP_AT,
         Column(
             "origin_topic", STRING, "topic the messages were first sent to; null when not reported"
         ),
@@ -87,9 +73,7 @@ RETRY_FLOW: Final = GoldTable(
         must("expired", LONG, "dead letters that retention removed before anybody decided"),
         must("difference", LONG, "sent_back - scheduled - dead_lettered; 0 when the sheet closes"),
         Column("difference_reason", STRING, "why it does not; null when it does"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "overdue",
             LONG,

@@ -21,18 +21,11 @@ from engine.telemetry.tables import Column, must
 from pipelines.base.settings import MS_US, SECOND_US, Evaluation
 from pipelines.base.time_units import moment_at
 from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    GROUP,
-    INTERVAL,
     LONG,
-    OBSERVED_DATE,
-    QUEUE,
-    SEQ,
+    QUEUE_INTERVAL,
+    STAMP,
     STRING,
     TIMESTAMP,
-    TOPIC,
     as_declared,
     window_id,
 )
@@ -51,12 +44,7 @@ STALLED_WINDOWS: Final = GoldTable(
     "stalled_windows",
     "revision of an interval in which a queue's consumption was not OK",
     (
-        *INTERVAL,
-        CLUSTER,
-        BROKER,
-        GROUP,
-        TOPIC,
-        QUEUE,
+        *QUEUE_INTERVAL,
         must("rule", STRING, "NO_OFFSET, DATA_LOST, STOPPED, REWOUND, STALLED, SLOW or PAUSED"),
         must(
             "kind",
@@ -83,9 +71,7 @@ STALLED_WINDOWS: Final = GoldTable(
         Column("head_since", TIMESTAMP, "since when it is in a listener"),
         Column("stack", STRING, "stack of that listener, when reported"),
         must("evidence", STRING, "the headline, the figures that fired the rule, and what to do"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
         Column(
             "head_offset",
             LONG,

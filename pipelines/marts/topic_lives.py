@@ -17,18 +17,7 @@ import pyarrow as pa
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import DAY_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.columns import (
-    BROKER,
-    CLUSTER,
-    EMITTER,
-    OBSERVED_AT,
-    OBSERVED_DATE,
-    SEQ,
-    STRING,
-    TIMESTAMP,
-    TOPIC,
-    rows_as_declared,
-)
+from pipelines.marts.columns import BROKER_AT, STAMP, STRING, TIMESTAMP, TOPIC, rows_as_declared
 from pipelines.marts.keys import recent
 from pipelines.marts.lifecycle_events import MADE_AGAIN
 from pipelines.marts.mart import Given, GoldTable, Made, mart
@@ -38,9 +27,7 @@ TOPIC_LIVES: Final = GoldTable(
     "topic_lives",
     "topic of a broker that was made again after it had been deleted; observed_at is when",
     (
-        OBSERVED_AT,
-        CLUSTER,
-        BROKER,
+        *BROKER_AT,
         TOPIC,
         Column("gone_at", TIMESTAMP, "when it was deleted; null when that was long ago"),
         Column(
@@ -50,9 +37,7 @@ TOPIC_LIVES: Final = GoldTable(
             "not seen; null when its broker reported it",
         ),
         must("provenance", STRING, "EXACT, or OBSERVED: seen at a poll, not reported"),
-        EMITTER,
-        SEQ,
-        OBSERVED_DATE,
+        *STAMP,
     ),
     ("emitter", "seq"),
 )
