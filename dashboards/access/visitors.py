@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
@@ -103,29 +103,26 @@ def visit_of(scope: Scope) -> Visit:
     return Visit(tokens[0] if len(tokens) == 1 else "", host)
 
 
+@dataclass(slots=True, eq=False)
 class Visitors:
-    """Identifies the people who ask, by one database."""
+    """Identifies the people who ask, by one database.
 
-    def __init__(
-        self,
-        database: JobDatabase,
-        *,
-        is_local: bool = False,
-        clock_ms: Callable[[Database], int] | None = None,
-    ) -> None:
-        """`is_local`: the dashboard listens to this machine alone. `clock_ms`: the database's time,
-        unless another is given."""
-        self.database: Final = database
-        self._is_local = is_local
-        self._clock_ms = clock_ms
+    `is_local`: the dashboard listens to this machine alone. `clock_ms`: the database's time,
+    unless another is given.
+    """
+
+    database: JobDatabase
+    _: KW_ONLY
+    is_local: bool = False
+    clock_ms: Callable[[Database], int] | None = None
 
     def now_ms(self, database: Database) -> int:
         """ms since 1970, by the clock that decides."""
-        return (self._clock_ms or database_ms)(database)
+        return (self.clock_ms or database_ms)(database)
 
     def visitor(self, visit: Visit) -> Visitor:
         """Who he is. Raises StorageError or ConfigError when the database cannot be asked."""
-        may_look = self._is_local and visit.host in LOOPBACK_NAMES
+        may_look = self.is_local and visit.host in LOOPBACK_NAMES
         database = self.database.opened()
         if database is None:
             return LOOKER if may_look else STRANGER

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.group_configs import GroupConfigs
@@ -28,33 +29,24 @@ from engine.store.table_file import SettingsFile
 assert not [key for key in LIVE if key not in known_keys()]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ConfigChanges:
-    """Changes of one broker's settings, one after the other."""
+    """Changes of one broker's settings, one after the other.
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        origin: Origin,
-        file: SettingsFile | KeptSettings,
-        changes: TableChanges,
-        store: MessageStore,
-        topics: Topics,
-        group_configs: GroupConfigs,
-    ) -> None:
-        """`origin`: where the settings of the start came from; `file`: where a changed one is
-        written, so that the next start reads it.
-        """
-        self._node = node
-        self._origin = origin
-        self._file = file
-        self._changes = changes
-        self._store = store
-        self._topics = topics
-        self._group_configs = group_configs
-        self._changing = asyncio.Lock()
-        self.counter = 0
-        """Counter of the configuration's data version."""
+    `origin`: where the settings of the start came from; `file`: where a changed one is
+    written, so that the next start reads it.
+    """
+
+    node: BrokerNode
+    origin: Origin
+    file: SettingsFile | KeptSettings
+    changes: TableChanges
+    store: MessageStore
+    topics: Topics
+    group_configs: GroupConfigs
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    counter: int = field(default=0, init=False)
+    """Counter of the configuration's data version."""
 
     async def change(self, changes: Mapping[str, str]) -> None:
         """Put all of them in force, for good.
@@ -65,22 +57,22 @@ class ConfigChanges:
             words = {key: value.strip() for key, value in changes.items()}
             if not words:
                 raise ConfigError("body", "", "at least one key=value")
-            check_changes(words, allowed=LIVE, pinned=self._origin.pinned)
-            config = with_rocketmq_settings(self._node.config, words)
-            await self._file.change(words)
+            check_changes(words, allowed=LIVE, pinned=self.origin.pinned)
+            config = with_rocketmq_settings(self.node.config, words)
+            await self.file.change(words)
             self._put_in_force(config)
             self.counter += 1
-            self._changes.of_settings()
+            self.changes.of_settings()
 
     def _put_in_force(self, config: BrokerConfig) -> None:
-        before, self._node.config = self._node.config, config
-        self._store.change_settings(config.store)
-        self._group_configs.auto_create = config.auto_create_subscription_group
+        before, self.node.config = self.node.config, config
+        self.store.change_settings(config.store)
+        self.group_configs.auto_create = config.auto_create_subscription_group
         template = (config.auto_create_topic_enable, config.default_topic_queue_nums)
         if template != (before.auto_create_topic_enable, before.default_topic_queue_nums):
-            self._topics.set_template(config.default_topic_queue_nums if template[0] else None)
-            self._topics.touch()
-            self._changes.of_topics()
+            self.topics.set_template(config.default_topic_queue_nums if template[0] else None)
+            self.topics.touch()
+            self.changes.of_topics()
         if config.broker_permission != before.broker_permission:
-            self._topics.touch()
-            self._changes.of_topics()
+            self.topics.touch()
+            self.changes.of_topics()

@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from engine.broker.identity import BrokerNode, Role
@@ -65,41 +65,35 @@ class KnownMaster:
     ha_address: str
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Registration:
     """Keeps the name servers informed."""
 
-    def __init__(
-        self,
-        *,
-        changes: TableChanges,
-        node: BrokerNode,
-        topics: Topics,
-        client: RpcClient,
-    ) -> None:
-        self._changes = changes
-        self._node = node
-        self._topics = topics
-        self._client = client
-        self.master: KnownMaster | None = None
-        """Named to a slave by the last name server that knew one."""
-        self._failed_rounds = 0
-        """Rounds since all name servers heard."""
-        self._registered_id: int | None = None
-        """The broker id under which name servers may know it; None: they do not."""
-        self._reported_in_part = False
-        """Was anything reported since the last whole table?"""
-        self._begun = self._ended = 0
-        """Rounds, by number."""
-        self._turned = asyncio.Condition()
+    changes: TableChanges
+    node: BrokerNode
+    topics: Topics
+    client: RpcClient
+    master: KnownMaster | None = field(default=None, init=False)
+    """Named to a slave by the last name server that knew one."""
+    _failed_rounds: int = field(default=0, init=False)
+    """Rounds since all name servers heard."""
+    _registered_id: int | None = field(default=None, init=False)
+    """The broker id under which name servers may know it; None: they do not."""
+    _reported_in_part: bool = field(default=False, init=False)
+    """Was anything reported since the last whole table?"""
+    _begun: int = field(default=0, init=False)
+    """Number of the newest round; `_ended`: of the newest that is over."""
+    _ended: int = field(default=0, init=False)
+    _turned: asyncio.Condition = field(default_factory=asyncio.Condition, init=False)
 
     async def registered(self) -> None:
         """Wait until the name servers have heard of the topics as they are now, TOLD_WAIT_MS at
         most: whoever made one may look it up there at once.
         """
-        if not self._node.config.namesrv_addresses:
+        if not self.node.config.namesrv_addresses:
             return
         # A change that no round has taken yet goes with the next one.
-        due = self._begun + self._changes.to_register.is_set()
+        due = self._begun + self.changes.to_register.is_set()
         try:
             async with asyncio.timeout(TOLD_WAIT_MS / SECOND_MS), self._turned:
                 await self._turned.wait_for(lambda: self._ended >= due)
@@ -110,7 +104,7 @@ class Registration:
         """Register when wanted, and the whole table each `register_interval_ms` whatever was
         reported between, until cancelled: what a name server has lost of it comes back.
         """
-        interval_ms, loop = self._node.config.register_interval_ms, asyncio.get_running_loop()
+        interval_ms, loop = self.node.config.register_interval_ms, asyncio.get_running_loop()
         whole_due = loop.time() + interval_ms / SECOND_MS
         while True:
             due = whole_due
@@ -118,7 +112,7 @@ class Registration:
                 due = min(due, loop.time() + (RETRY_MS << self._failed_rounds - 1) / SECOND_MS)
             try:
                 async with asyncio.timeout_at(due):
-                    await self._changes.to_register.wait()
+                    await self.changes.to_register.wait()
             except TimeoutError:
                 pass
             whole = self._failed_rounds > 0 or loop.time() >= due
@@ -130,9 +124,9 @@ class Registration:
         """One round over all name servers, side by side: every topic, or if not `whole` those that
         changed since the last round and the role is as it was.
         """
-        self._changes.to_register.clear()
+        self.changes.to_register.clear()
         self._begun += 1
-        number, node = self._begun, self._node
+        number, node = self._begun, self.node
         if node.role is Role.NONE:
             heard = await self.unregister()
         else:
@@ -153,19 +147,19 @@ class Registration:
         heard = await asyncio.gather(
             *(
                 self._send_all(address, requests, whole=whole)
-                for address in self._node.config.namesrv_addresses
+                for address in self.node.config.namesrv_addresses
             )
         )
         return all(heard)
 
     async def unregister(self) -> bool:
         """Say farewell to all name servers; did all hear, as far as they have to?"""
-        config, broker_id = self._node.config, self._registered_id
+        config, broker_id = self.node.config, self._registered_id
         if broker_id is None:
             return True
         fields = UnregisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._node.address,
+            broker_addr=self.node.address,
             cluster_name=config.cluster_name,
             broker_id=broker_id,
         ).encode()
@@ -181,7 +175,7 @@ class Registration:
         return all(heard)
 
     def _due_topics(self, *, whole: bool) -> dict[str, TopicConfig]:
-        topics = self._topics
+        topics = self.topics
         if whole and self._reported_in_part:
             topics.touch()
         changed = topics.take_untold()
@@ -194,8 +188,8 @@ class Registration:
         """One registration, or several of REGISTRATION_TOPICS_MAX topics each. Their versions
         differ, so that a name server takes over each; the last one has the table's.
         """
-        permission = self._node.config.broker_permission
-        version = self._node.data_version(self._topics.counter)
+        permission = self.node.config.broker_permission
+        version = self.node.data_version(self.topics.counter)
         waiting, to_come = iter(topics.items()), max(0, len(topics) - 1) // REGISTRATION_TOPICS_MAX
         for later in range(to_come, -1, -1):
             table = _permitted(dict(islice(waiting, REGISTRATION_TOPICS_MAX)), permission)
@@ -207,14 +201,14 @@ class Registration:
     def _registration(
         self, topics: dict[str, TopicConfig], version: DataVersion
     ) -> RemotingCommand:
-        config = self._node.config
+        config = self.node.config
         body = RegisterBrokerBody(data_version=version, topic_config_table=topics).encode()
         fields = RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._node.address,
+            broker_addr=self.node.address,
             cluster_name=config.cluster_name,
-            ha_server_addr=self._node.ha_address or self._node.address,
-            broker_id=self._node.broker_id,
+            ha_server_addr=self.node.ha_address or self.node.address,
+            broker_id=self.node.broker_id,
             compressed=False,
             body_crc32=body_crc(body),
         ).encode()
@@ -235,16 +229,16 @@ class Registration:
 
     async def _is_known(self, address: str) -> bool:
         """Has the name server this very table? Then it has heard that the broker lives, too."""
-        config, version = self._node.config, self._node.data_version(self._topics.counter)
+        config, version = self.node.config, self.node.data_version(self.topics.counter)
         fields = QueryDataVersionRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._node.address,
+            broker_addr=self.node.address,
             cluster_name=config.cluster_name,
-            broker_id=self._node.broker_id,
+            broker_id=self.node.broker_id,
         ).encode()
         request = RemotingCommand.request(RequestCode.QUERY_DATA_VERSION, fields, version.encode())
         try:
-            answer = await self._client.invoke(address, request, timeout_ms=REGISTER_TIMEOUT_MS)
+            answer = await self.client.invoke(address, request, timeout_ms=REGISTER_TIMEOUT_MS)
             changed = QueryDataVersionResponseHeader.decode(answer.fields).changed
         except TidemarkError:
             return False  # Telling it all says why.
@@ -254,13 +248,13 @@ class Registration:
         """Was it heard?"""
         request = RemotingCommand.request(command.code, command.fields, command.body)
         try:
-            response = await self._client.invoke(address, request, timeout_ms=timeout_ms)
+            response = await self.client.invoke(address, request, timeout_ms=timeout_ms)
         except TidemarkError as error:
             _log.warning("name server %s: %s", address, error)
             return False
-        if command.code == RequestCode.REGISTER_BROKER and not self._node.is_master:
+        if command.code == RequestCode.REGISTER_BROKER and not self.node.is_master:
             named = RegisterBrokerResponseHeader.decode(response.fields)
-            is_other = named.master_addr != self._node.address
+            is_other = named.master_addr != self.node.address
             if named.master_addr and named.ha_server_addr and is_other:
                 self.master = KnownMaster(named.master_addr, named.ha_server_addr)
         if response.code != ResponseCode.SUCCESS:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -59,38 +60,30 @@ Origin = tuple[int | None, int | None]
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class DelayService:
-    """Puts what is due."""
+    """Puts what is due.
 
-    def __init__(
-        self,
-        store: MessageStore,
-        delays: Delays[Any],
-        *,
-        observer: Observer,
-        make_dead_letter_topic: Callable[[str], None],
-        may_deliver: Callable[[], bool] = lambda: True,
-        queue_there: Callable[[str, int], int] = lambda _topic, queue_id: queue_id,
-        origin_of: Callable[[Mapping[str, str]], Origin] = lambda _properties: (None, None),
-    ) -> None:
-        """`make_dead_letter_topic` makes that of a group, when it is not there; `may_deliver`: is
-        this node the one that does? `queue_there` says
-        where a message for a queue of a topic goes, which may have been taken away meanwhile;
-        `origin_of` where the message was first whose copy has these properties.
-        """
-        self._store = store
-        self._delays = delays
-        self._observer = observer
-        self._make_dead_letter_topic = make_dead_letter_topic
-        self._may_deliver = may_deliver
-        self._queue_there = queue_there
-        self._origin_of = origin_of
+    `make_dead_letter_topic` makes that of a group, when it is not there; `may_deliver`: is
+    this node the one that does? `queue_there` says
+    where a message for a queue of a topic goes, which may have been taken away meanwhile;
+    `origin_of` where the message was first whose copy has these properties.
+    """
+
+    store: MessageStore
+    delays: Delays[Any]
+    _: KW_ONLY
+    observer: Observer
+    make_dead_letter_topic: Callable[[str], None]
+    may_deliver: Callable[[], bool] = lambda: True
+    queue_there: Callable[[str, int], int] = lambda _topic, queue_id: queue_id
+    origin_of: Callable[[Mapping[str, str]], Origin] = lambda _properties: (None, None)
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         await asyncio.sleep(FIRST_TICK_MS / SECOND_MS)
         while True:
-            if not self._may_deliver():  # What is due stays so: nothing else would pause.
+            if not self.may_deliver():  # What is due stays so: nothing else would pause.
                 await asyncio.sleep(NOT_LEADING_MS / SECOND_MS)
                 continue
             try:
@@ -99,20 +92,20 @@ class DelayService:
                 _log.warning("delayed messages wait on: %s", error)
                 await asyncio.sleep(AFTER_FAILURE_MS / SECOND_MS)
             else:
-                await self._delays.wait()
+                await self.delays.wait()
 
     async def deliver_due(self) -> int:
         """Put every due message under its real topic, step by step; return how many.
 
         Raises StorageError when the store takes nothing.
         """
-        delivered_count, may_deliver = 0, self._may_deliver()
-        for due in self._delays.due():
+        delivered_count, may_deliver = 0, self.may_deliver()
+        for due in self.delays.due():
             if not may_deliver:
                 break
             if due is None:
                 await asyncio.sleep(0)
-                may_deliver = self._may_deliver()  # It changes between steps, never in one.
+                may_deliver = self.may_deliver()  # It changes between steps, never in one.
             else:
                 delivered_count += self._deliver(due)
         return delivered_count
@@ -139,13 +132,13 @@ class DelayService:
         except CorruptRecord as error:
             self._step_over(due, str(error))
             return False
-        if self._store.was_deleted(topic, due.physical_offset):
+        if self.store.was_deleted(topic, due.physical_offset):
             _log.info("%s is deleted with topic %s", due.where, topic)
             return False
-        draft.topic, draft.queue_id = topic, self._queue_there(*place)
+        draft.topic, draft.queue_id = topic, self.queue_there(*place)
         due.real_topic = topic
         try:
-            put = self._store.put(draft)
+            put = self.store.put(draft)
             due.put_at, due.put_end = put.physical_offset, put.end_offset
         except LocalProtocolError as error:
             self._step_over(due, str(error))
@@ -161,14 +154,14 @@ class DelayService:
         if letter is not None:
             draft, properties = letter
             group = dead_letter_group(properties.get(PROPERTY_REAL_TOPIC, ""))
-            self._make_dead_letter_topic(group)
+            self.make_dead_letter_topic(group)
             noted = draft.properties
             assert isinstance(noted, str), "a dead letter has its properties as text"
             draft.properties = noted + due.properties.decode()
             due.real_topic = draft.topic = dlq_topic(group)
             draft.queue_id = 0
             try:
-                put = self._store.put(draft)
+                put = self.store.put(draft)
                 due.put_at, due.put_end = put.physical_offset, put.end_offset
                 fate = f"what can be read of it is a dead letter of group {group}"
                 if PROPERTY_LEFT_OUT in str(draft.properties):
@@ -181,7 +174,7 @@ class DelayService:
                 fate = f"no record can hold what is left of it: {error}"
         _log.error("%s is stepped over: %s; %s", due.where, why, fate)
         detail = f"{due.where}: {why}; {fate}"
-        self._observer.observe(LifecycleEvent("UNDELIVERABLE_MESSAGE", detail))
+        self.observer.observe(LifecycleEvent("UNDELIVERABLE_MESSAGE", detail))
 
     def _emit_step(
         self,
@@ -193,8 +186,8 @@ class DelayService:
         group: str | None = None,
         reason: str | None = None,
     ) -> None:
-        queue_id, queue_offset = self._origin_of(properties)
-        self._observer.observe(
+        queue_id, queue_offset = self.origin_of(properties)
+        self.observer.observe(
             RetryStep(
                 message_id=properties.get(PROPERTY_UNIQ_KEY),
                 origin_topic=properties.get(PROPERTY_RETRY_TOPIC),

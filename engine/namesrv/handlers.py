@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 
 from engine.foundation.config import ANY_WORD, LiveKey, check_changes, redacted
@@ -126,27 +127,22 @@ class ConfigHandlers:
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class NameServerHandlers:
-    """Requests of brokers, clients and tools."""
+    """Requests of brokers, clients and tools.
 
-    def __init__(
-        self,
-        routes: Routes,
-        key_values: KeyValues,
-        *,
-        now_ms: Callable[[], int],
-        key_values_changed: Callable[[], None],
-        orders_in_routes: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`orders_in_routes`: do routes show ORDER_TOPIC_CONFIG (orderMessageEnable)?"""
-        self._routes = routes
-        self._key_values = key_values
-        self._now_ms = now_ms
-        self._key_values_changed = key_values_changed
-        self._orders_in_routes = orders_in_routes
-        self._registering = asyncio.Lock()
-        self._registering_count = 0
-        """Registrations that are taken over in pieces, and those that wait for them."""
+    `orders_in_routes`: do routes show ORDER_TOPIC_CONFIG (orderMessageEnable)?
+    """
+
+    routes: Routes
+    key_values: KeyValues
+    _: KW_ONLY
+    now_ms: Callable[[], int]
+    key_values_changed: Callable[[], None]
+    orders_in_routes: Callable[[], bool] = lambda: False
+    _registering: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _registering_count: int = field(default=0, init=False)
+    """Registrations that are taken over in pieces, and those that wait for them."""
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -230,7 +226,7 @@ class NameServerHandlers:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         if peer.closed:  # Between two pieces: nobody would hear of its end any more.
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{peer.address} has gone meanwhile")
-        if self._routes.is_outdated(registration, topics.data_version):
+        if self.routes.is_outdated(registration, topics.data_version):
             _log.warning(
                 "%s at %s is passed over: its broker id %d has another broker, of a greater term "
                 "than %d",
@@ -238,10 +234,10 @@ class NameServerHandlers:
                 topics.data_version.state_version,
             )
             return None
-        self._routes.check_room(registration.address)
-        has_news = self._routes.has_news(registration, topics.data_version)
-        master = self._routes.register(
-            registration, {}, topics.data_version, connection=peer, now_ms=self._now_ms()
+        self.routes.check_room(registration.address)
+        has_news = self.routes.has_news(registration, topics.data_version)
+        master = self.routes.register(
+            registration, {}, topics.data_version, connection=peer, now_ms=self.now_ms()
         )
         configs, illegal = iter(topics.topic_config_table.items()), []
         is_master = registration.broker_id == MASTER_ID
@@ -250,12 +246,12 @@ class NameServerHandlers:
         ):
             legal = {name: config for name, config in piece if is_legal_topic(name)}
             illegal += [name for name, _ in piece if name not in legal]
-            self._routes.put_topics(
+            self.routes.put_topics(
                 header.broker_name,
                 [
                     config
                     for name, config in legal.items()
-                    if has_news or not self._routes.serves(header.broker_name, name)
+                    if has_news or not self.routes.serves(header.broker_name, name)
                 ],
             )
             if len(piece) == REGISTERED_AT_ONCE:
@@ -272,21 +268,21 @@ class NameServerHandlers:
             ha_server_addr=None if master is None else master.registration.ha_address,
             master_addr=None if master is None else master.registration.address,
         ).encode()
-        orders = KVTable(self._key_values.namespace(ORDER_NAMESPACE)).encode()
+        orders = KVTable(self.key_values.namespace(ORDER_NAMESPACE)).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=orders)
 
     def unregister_broker(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_BROKER (104)."""
         header = UnregisterBrokerRequestHeader.decode(request.fields)
-        self._routes.unregister(header.broker_name, header.broker_id, header.broker_addr)
+        self.routes.unregister(header.broker_name, header.broker_id, header.broker_addr)
         return request.respond(ResponseCode.SUCCESS)
 
     def query_data_version(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322): has the broker's topic table changed since it registered?"""
         address = QueryDataVersionRequestHeader.decode(request.fields).broker_addr
-        known, theirs = self._routes.data_version(address), DataVersion.decode(request.body)
+        known, theirs = self.routes.data_version(address), DataVersion.decode(request.body)
         if known == theirs:
-            self._routes.touch(address, self._now_ms(), by=peer)
+            self.routes.touch(address, self.now_ms(), by=peer)
         return request.respond(
             ResponseCode.SUCCESS,
             fields=QueryDataVersionResponseHeader(changed=known != theirs).encode(),
@@ -296,32 +292,32 @@ class NameServerHandlers:
     def route(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC (105)."""
         topic = TopicRequestHeader.decode(request.fields).topic
-        route = self._routes.route(topic)
+        route = self.routes.route(topic)
         if route is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}",
             )
-        if self._orders_in_routes():
-            route.order_topic_conf = self._key_values.get(ORDER_NAMESPACE, topic)
+        if self.orders_in_routes():
+            route.order_topic_conf = self.key_values.get(ORDER_NAMESPACE, topic)
         return request.respond(ResponseCode.SUCCESS, body=route.encode())
 
     def cluster_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO (106)."""
-        return request.respond(ResponseCode.SUCCESS, body=self._routes.cluster_info().encode())
+        return request.respond(ResponseCode.SUCCESS, body=self.routes.cluster_info().encode())
 
     def topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
-        return _names(request, self._routes.topics())
+        return _names(request, self.routes.topics())
 
     def topics_of_cluster(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_TOPICS_BY_CLUSTER (224)."""
         cluster = ClusterRequestHeader.decode(request.fields).cluster
-        return _names(request, self._routes.topics_of_cluster(cluster))
+        return _names(request, self.routes.topics_of_cluster(cluster))
 
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): the topics that clusters and brokers are."""
-        names, address = self._routes.system_topics()
+        names, address = self.routes.system_topics()
         return request.respond(ResponseCode.SUCCESS, body=TopicList(names, address).encode())
 
     def unit_topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
@@ -339,7 +335,7 @@ class NameServerHandlers:
     def _with_marks(
         self, request: RemotingCommand, *, unit: bool | None, unit_sub: bool | None
     ) -> HandlerResult:
-        return _names(request, self._routes.topics_with(unit=unit, unit_sub=unit_sub))
+        return _names(request, self.routes.topics_with(unit=unit, unit_sub=unit_sub))
 
     def register_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """REGISTER_TOPIC_IN_NAMESRV (217): a broker made one topic, and reports that one alone."""
@@ -349,24 +345,24 @@ class NameServerHandlers:
             route = TopicRouteData.decode(request.body)
         except RemoteProtocolError as error:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._routes.add_queues(topic, route.queue_datas)
+        self.routes.add_queues(topic, route.queue_datas)
         return request.respond(ResponseCode.SUCCESS)
 
     def broker_heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """BROKER_HEARTBEAT (904): a broker lives, and has nothing new to report."""
         address = BrokerHeartbeatRequestHeader.decode(request.fields).broker_addr
-        self._routes.touch(address, self._now_ms())
+        self.routes.touch(address, self.now_ms())
         return request.respond(ResponseCode.SUCCESS)
 
     def delete_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV (216)."""
-        self._routes.delete_topic(TopicRequestHeader.decode(request.fields).topic)
+        self.routes.delete_topic(TopicRequestHeader.decode(request.fields).topic)
         return request.respond(ResponseCode.SUCCESS)
 
     def wipe_write_perm(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """WIPE_WRITE_PERM_OF_BROKER (205): producers leave the broker, consumers drain it."""
         broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
-        count = self._routes.set_writable(broker_name, writable=False)
+        count = self.routes.set_writable(broker_name, writable=False)
         return request.respond(
             ResponseCode.SUCCESS,
             fields=WipeWritePermResponseHeader(wipe_topic_count=count).encode(),
@@ -375,7 +371,7 @@ class NameServerHandlers:
     def add_write_perm(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER (327)."""
         broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
-        count = self._routes.set_writable(broker_name, writable=True)
+        count = self.routes.set_writable(broker_name, writable=True)
         return request.respond(
             ResponseCode.SUCCESS, fields=AddWritePermResponseHeader(add_topic_count=count).encode()
         )
@@ -383,14 +379,14 @@ class NameServerHandlers:
     def put_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """PUT_KV_CONFIG (100)."""
         header = PutKvConfigRequestHeader.decode(request.fields)
-        self._key_values.put(header.namespace, header.key, header.value)
-        self._key_values_changed()
+        self.key_values.put(header.namespace, header.key, header.value)
+        self.key_values_changed()
         return request.respond(ResponseCode.SUCCESS)
 
     def get_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG (101)."""
         header = KvConfigRequestHeader.decode(request.fields)
-        value = self._key_values.get(header.namespace, header.key)
+        value = self.key_values.get(header.namespace, header.key)
         if value is None:
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -403,14 +399,14 @@ class NameServerHandlers:
     def delete_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG (102)."""
         header = KvConfigRequestHeader.decode(request.fields)
-        self._key_values.delete(header.namespace, header.key)
-        self._key_values_changed()
+        self.key_values.delete(header.namespace, header.key)
+        self.key_values_changed()
         return request.respond(ResponseCode.SUCCESS)
 
     def kv_namespace(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE (219)."""
         namespace = KvNamespaceRequestHeader.decode(request.fields).namespace
-        table = self._key_values.namespace(namespace)
+        table = self.key_values.namespace(namespace)
         if not table:
             raise RequestRefused(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"

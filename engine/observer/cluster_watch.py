@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -53,35 +54,29 @@ async def _nobody_hears(_watched: Watched) -> None:
     """Of a broker that is gone."""
 
 
+@dataclass(slots=True, eq=False)
 class ClusterWatch:
-    """Watches until it is stopped."""
+    """Watches until it is stopped.
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        admin: Admin,
-        observation: Observation,
-        *,
-        on_new: Callable[[Watched], None],
-        on_gone: OnGone = _nobody_hears,
-        gone_after_ms: int = GONE_AFTER_MS,
-    ) -> None:
-        """`on_new` hears of each broker before its first look, `on_gone` of each reported gone."""
-        self._runtime = runtime
-        self._admin = admin
-        self._observation = observation
-        self._on_new = on_new
-        self._on_gone = on_gone
-        self._gone_after_ms = gone_after_ms
-        self._watches: dict[BrokerKey, BrokerWatch] = {}
-        self._looking: dict[BrokerKey, asyncio.Task[None]] = {}
-        self._unlisted_since_ms: dict[BrokerKey, int] = {}
-        """In steady time: name servers that answer have named these no more since then."""
-        self._refused: dict[BrokerKey, None] = {}
-        """Those that were reported to be not watched."""
-        self._missing: tuple[str, ...] = ()
-        """Clusters that are wanted, and were reported not to be there."""
-        self._is_answered = True
+    `on_new` hears of each broker before its first look, `on_gone` of each reported gone.
+    """
+
+    runtime: Runtime
+    admin: Admin
+    observation: Observation
+    _: KW_ONLY
+    on_new: Callable[[Watched], None]
+    on_gone: OnGone = _nobody_hears
+    gone_after_ms: int = GONE_AFTER_MS
+    _watches: dict[BrokerKey, BrokerWatch] = field(default_factory=dict, init=False)
+    _looking: dict[BrokerKey, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _unlisted_since_ms: dict[BrokerKey, int] = field(default_factory=dict, init=False)
+    """In steady time: name servers that answer have named these no more since then."""
+    _refused: dict[BrokerKey, None] = field(default_factory=dict, init=False)
+    """Those that were reported to be not watched."""
+    _missing: tuple[str, ...] = field(default=(), init=False)
+    """Clusters that are wanted, and were reported not to be there."""
+    _is_answered: bool = field(default=True, init=False)
 
     async def wait(self) -> None:
         """Watch, until cancelled. Raises what ended the watch of a broker."""
@@ -103,18 +98,18 @@ class ClusterWatch:
                 await watch.close()
             except TidemarkError as error:
                 _log.error("%s/%s: %s", watch.watched.cluster, watch.watched.broker, error)
-        await self._admin.close()
+        await self.admin.close()
 
     async def _watch_all(self, watching: asyncio.TaskGroup) -> None:
-        rest_ms = min(self._observation.period_ms, BROKERS_LISTED_EACH_MS)
+        rest_ms = min(self.observation.period_ms, BROKERS_LISTED_EACH_MS)
         earlier = self._of_earlier_runs()
         while True:
             retired = self._retired()  # Before the list is asked for: an older one may have them.
             info = await self._listed()
-            listed = None if info is None else masters_of(info, self._observation)
+            listed = None if info is None else masters_of(info, self.observation)
             for key, address in {**earlier, **(listed or {})}.items():
                 self._watch(watching, key, address, master_before=earlier.get(key))
-            for key, roles in ({} if info is None else roles_of(info, self._observation)).items():
+            for key, roles in ({} if info is None else roles_of(info, self.observation)).items():
                 if key in self._watches:
                     self._watches[key].roles = roles
             earlier = {}
@@ -126,18 +121,18 @@ class ClusterWatch:
 
     def _retired(self) -> set[BrokerKey]:
         """Those that somebody has retired since the last call."""
-        disk = self._runtime.disk
+        disk = self.runtime.disk
         return {
             key for key, watch in self._watches.items() if take_retirement(disk, watch.watched.home)
         }
 
     def _of_earlier_runs(self) -> dict[BrokerKey, str]:
         """Where those brokers were that nobody reported to be gone: they may be, meanwhile."""
-        observation = self._observation
+        observation = self.observation
         try:
             return {
                 (one.cluster, one.broker): one.noted.address
-                for one in known_brokers(self._runtime.disk, observation.home, observation.observer)
+                for one in known_brokers(self.runtime.disk, observation.home, observation.observer)
                 if one.noted.is_watched
                 and one.noted.address
                 and one.noted.name_servers == observation.name_servers
@@ -151,7 +146,7 @@ class ClusterWatch:
     async def _listed(self) -> ClusterInfo | None:
         """None: no name server answers."""
         try:
-            info = await self._admin.cluster.info()
+            info = await self.admin.cluster.info()
         except TidemarkError as error:
             if self._is_answered:
                 _log.warning(
@@ -161,7 +156,7 @@ class ClusterWatch:
             self._is_answered = False
             return None
         self._is_answered = True
-        self._report_missing(self._observation.missing_in(info))
+        self._report_missing(self.observation.missing_in(info))
         return info
 
     def _report_missing(self, missing: Mapping[str, str]) -> None:
@@ -172,7 +167,7 @@ class ClusterWatch:
 
     def _note_listed(self, listed: Mapping[BrokerKey, str] | None) -> None:
         """Time counts as long as name servers answer: one that has just begun knows nobody."""
-        now_ms = self._runtime.clock.steady_ms()
+        now_ms = self.runtime.clock.steady_ms()
         unlisted = () if listed is None else [key for key in self._watches if key not in listed]
         self._unlisted_since_ms = {
             key: self._unlisted_since_ms.get(key, now_ms) for key in unlisted
@@ -198,9 +193,9 @@ class ClusterWatch:
         if reason is not None:
             self._report_refusal(key, reason)
             return
-        observation = self._observation
+        observation = self.observation
         try:
-            home = folder_of(self._runtime.disk, observation.home, (*key, observation.observer))
+            home = folder_of(self.runtime.disk, observation.home, (*key, observation.observer))
         except TidemarkError as error:  # It is asked for again.
             self._report_refusal(key, str(error))
             return
@@ -209,9 +204,9 @@ class ClusterWatch:
             proxies=observation.proxies,
             real_cluster=observation.real_name(key[0]),
         )
-        self._on_new(watched)
+        self.on_new(watched)
         watch = BrokerWatch(
-            *(self._runtime, self._admin, watched, address), master_before=master_before
+            *(self.runtime, self.admin, watched, address), master_before=master_before
         )
         self._watches[key] = watch
         self._note(watch, is_watched=True)
@@ -227,8 +222,8 @@ class ClusterWatch:
                 _log.warning("%s/%s is not retired: the name servers list it", *key)
             return
         since_ms = self._unlisted_since_ms.get(key)
-        waited_ms = 0 if since_ms is None else self._runtime.clock.steady_ms() - since_ms
-        is_over = since_ms is not None and waited_ms >= self._gone_after_ms
+        waited_ms = 0 if since_ms is None else self.runtime.clock.steady_ms() - since_ms
+        is_over = since_ms is not None and waited_ms >= self.gone_after_ms
         if is_retired:
             words = "it was retired by hand"
         elif is_over and watch.is_refused:
@@ -239,7 +234,7 @@ class ClusterWatch:
         else:
             return
         await self._end(key, words)
-        watching.create_task(self._on_gone(watch.watched))
+        watching.create_task(self.on_gone(watch.watched))
 
     async def _end(self, key: BrokerKey, words: str) -> None:
         watch, task = self._watches[key], self._looking[key]
@@ -254,7 +249,7 @@ class ClusterWatch:
         del self._watches[key], self._looking[key]
 
     def _note(self, watch: BrokerWatch, *, is_watched: bool) -> None:
-        observation, watched = self._observation, watch.watched
+        observation, watched = self.observation, watch.watched
         noted = Noted(
             watch.address,
             observation.real_name(watched.cluster),
@@ -262,7 +257,7 @@ class ClusterWatch:
             is_watched,
         )
         try:
-            note(self._runtime.disk, watched.home, noted)
+            note(self.runtime.disk, watched.home, noted)
         except TidemarkError as error:
             _log.error("%s/%s is not noted: %s", watched.cluster, watched.broker, error)
 

@@ -191,39 +191,36 @@ class AccountsSource(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class AccountsWatch:
-    """The accounts in force of one party, and where they came from."""
+    """The accounts in force of one party, and where they came from.
 
-    def __init__(
-        self,
-        source: AccountsSource,
-        in_force: tuple[Account, ...],
-        take: Callable[[Accounts], None],
-    ) -> None:
-        """`take` puts accounts in force."""
-        self._source = source
-        self._in_force = in_force
-        self._take = take
-        self._stamp: object = None
+    `take` puts accounts in force.
+    """
+
+    source: AccountsSource
+    in_force: tuple[Account, ...]
+    take: Callable[[Accounts], None]
+    _stamp: object = field(default=None, init=False)
 
     def look(self) -> None:
         """Take up the accounts when the file is another than at the last look."""
-        stamp = self._source.stamp()
+        stamp = self.source.stamp()
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            accounts = self._source.accounts()
-            changes = changes_between(self._in_force, accounts)
+            accounts = self.source.accounts()
+            changes = changes_between(self.in_force, accounts)
             if changes:
-                self._take(Accounts(accounts))
+                self.take(Accounts(accounts))
         except ConfigError as error:
             _log.error("accounts stay as they were, for their file is refused: %s", error)
             return
-        self._in_force = accounts
+        self.in_force = accounts
         if changes:
             _log.info(
-                "%d accounts of %s are in force: %s", len(accounts), self._source.name, changes
+                "%d accounts of %s are in force: %s", len(accounts), self.source.name, changes
             )
 
 

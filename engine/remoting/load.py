@@ -13,6 +13,7 @@ stops within a frame.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.foundation.limits import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX, UNFINISHED_FRAME_BYTES_MAX
@@ -33,24 +34,18 @@ class Holder(Protocol):
         ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Load:
     """The sums of one party."""
 
-    def __init__(
-        self,
-        *,
-        request_bytes_max: int = REQUEST_BYTES_MAX,
-        unfinished_bytes_max: int = UNFINISHED_FRAME_BYTES_MAX,
-        output_bytes_max: int = OUTPUT_BYTES_MAX,
-    ) -> None:
-        self._request_bytes_max = request_bytes_max
-        self._unfinished_bytes_max = unfinished_bytes_max
-        self._output_bytes_max = output_bytes_max
-        self._request_bytes = 0
-        self._unfinished_bytes = 0
-        self._output_bytes = 0
-        self._unfinished: dict[Holder, None] = {}
-        self._waiting: dict[Holder, None] = {}
+    request_bytes_max: int = REQUEST_BYTES_MAX
+    unfinished_bytes_max: int = UNFINISHED_FRAME_BYTES_MAX
+    output_bytes_max: int = OUTPUT_BYTES_MAX
+    _request_bytes: int = field(default=0, init=False)
+    _unfinished_bytes: int = field(default=0, init=False)
+    _output_bytes: int = field(default=0, init=False)
+    _unfinished: dict[Holder, None] = field(default_factory=dict, init=False)
+    _waiting: dict[Holder, None] = field(default_factory=dict, init=False)
 
     @property
     def request_bytes(self) -> int:
@@ -73,7 +68,7 @@ class Load:
         if (
             change_bytes < 0
             and self._waiting
-            and self._request_bytes <= self._request_bytes_max // 2
+            and self._request_bytes <= self.request_bytes_max // 2
         ):
             waiting, self._waiting = self._waiting, {}
             for holder in waiting:
@@ -81,7 +76,7 @@ class Load:
 
     def is_crowded_by(self, holder: Holder) -> bool:
         """Must it wait? It is reported by `read_on` when it need not any more."""
-        if self._request_bytes <= self._request_bytes_max:
+        if self._request_bytes <= self.request_bytes_max:
             return False
         self._waiting[holder] = None
         return True
@@ -93,14 +88,14 @@ class Load:
             self._unfinished[holder] = None
         else:
             self._unfinished.pop(holder, None)
-        while self._unfinished_bytes > self._unfinished_bytes_max:
+        while self._unfinished_bytes > self.unfinished_bytes_max:
             oldest = min(self._unfinished, key=lambda each: each.unfinished_since_ms)
             oldest.evict("its frame is the oldest of too many that are not finished")
 
     def add_output(self, change_bytes: int) -> bool:
         """A slow reader is to get more (or, below 0, took some): is it too much in all?"""
         self._output_bytes += change_bytes
-        return self._output_bytes > self._output_bytes_max
+        return self._output_bytes > self.output_bytes_max
 
     def forget(self, holder: Holder) -> None:
         """It is gone; what it held was given back before."""

@@ -20,6 +20,7 @@ takes seconds. Absent on purpose: what to do about a hole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from engine.foundation.errors import CorruptRecord
 from engine.store.behind_damage import BehindDamage
@@ -36,24 +37,21 @@ from engine.store.record_reading import (
 from engine.store.sound_records import record_at, sound_places
 
 
+@dataclass(slots=True, eq=False)
 class CheckedRecords:
-    """Reads on from where `begin` has set it."""
+    """Reads on from where `begin` has set it.
 
-    def __init__(
-        self,
-        log: CommitLog,
-        queues: QueueTable,
-        *,
-        on_damage: Callable[[Hole], None] | None = None,
-    ) -> None:
-        """`on_damage` hears of each damage that was passed, but for holes that are known."""
-        self._log = log
-        self._queues = queues
-        self._on_damage = on_damage
-        self.position = 0
-        """Where the next record is looked for."""
-        self._damage: tuple[int, str] | None = None
-        """Where the damage began amid which `position` is, and what is wrong there."""
+    `on_damage` hears of each damage that was passed, but for holes that are known.
+    """
+
+    log: CommitLog
+    queues: QueueTable
+    _: KW_ONLY
+    on_damage: Callable[[Hole], None] | None = None
+    position: int = field(default=0, init=False)
+    """Where the next record is looked for."""
+    _damage: tuple[int, str] | None = field(default=None, init=False)
+    """Where the damage began amid which `position` is, and what is wrong there."""
 
     @property
     def state(self) -> tuple[int, tuple[int, str] | None]:
@@ -79,7 +77,7 @@ class CheckedRecords:
         """The next sound records before `limit`, of about so many bytes and keys at most (a record
         is one more); none while damage is passed, or when `position` has come to `limit`.
         """
-        log = self._log
+        log = self.log
         if self.position < log.min_offset:
             self.begin(log.min_offset)
         requests: list[DispatchRequest] = []
@@ -117,8 +115,8 @@ class CheckedRecords:
         the damage; `limit` without any.
         """
         for place in sound_places(view, start, begin, limit):
-            request = record_at(self._log, place)
-            if request is not None and self._queues.has_unit_of(request):
+            request = record_at(self.log, place)
+            if request is not None and self.queues.has_unit_of(request):
                 self._passed(place)
                 return place
         return limit
@@ -126,8 +124,8 @@ class CheckedRecords:
     def _passed(self, end: int) -> None:
         """The damage ends here."""
         damage, self._damage = self._damage, None
-        if damage is not None and self._on_damage is not None:
-            self._on_damage(Hole(damage[0], end, damage[1]))
+        if damage is not None and self.on_damage is not None:
+            self.on_damage(Hole(damage[0], end, damage[1]))
 
 
 LOOK_AHEAD_RECORDS = 4096

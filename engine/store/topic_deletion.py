@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final
 
@@ -38,29 +38,22 @@ class _Left:
     works: list[Callable[[], None]] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
 class TopicDeletion:
     """Deletes topics of one store."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        *,
-        log: CommitLog,
-        queues: QueueTable,
-        tombstones: Tombstones,
-        flusher: Flusher,
-    ) -> None:
-        self._disk = disk
-        self._log = log
-        self._queues = queues
-        self._tombstones = tombstones
-        self._flusher = flusher
-        self.under_way: dict[str, None] = {}
-        """Topics whose deletion has not ended: nothing is put into them meanwhile."""
-        self._left: dict[str, _Left] = {}
-        """Of topics whose tombstone is durable."""
-        self.one_at_a_time = asyncio.Lock()
-        """Whoever has it keeps topics from being deleted."""
+    disk: Disk
+    _: KW_ONLY
+    log: CommitLog
+    queues: QueueTable
+    tombstones: Tombstones
+    flusher: Flusher
+    under_way: dict[str, None] = field(default_factory=dict, init=False)
+    """Topics whose deletion has not ended: nothing is put into them meanwhile."""
+    _left: dict[str, _Left] = field(default_factory=dict, init=False)
+    """Of topics whose tombstone is durable."""
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Whoever has it keeps topics from being deleted."""
 
     async def delete(
         self, topic: str, forget: Callable[[], Iterable[None]], readers: EarlierReaders = NO_READERS
@@ -86,7 +79,7 @@ class TopicDeletion:
         async with self.one_at_a_time:
             if topic not in self._left:
                 await self._write_down(topic, readers)
-                self._left[topic] = _Left(self._queues.take_out(topic))
+                self._left[topic] = _Left(self.queues.take_out(topic))
             count = len(self._left[topic].queues)
             for _ in forget():
                 await asyncio.sleep(0)
@@ -95,17 +88,17 @@ class TopicDeletion:
             return count
 
     async def _write_down(self, topic: str, readers: EarlierReaders) -> None:
-        log_begin = self._log.min_offset
-        self._tombstones.check_room(topic, log_begin=log_begin)
+        log_begin = self.log.min_offset
+        self.tombstones.check_room(topic, log_begin=log_begin)
         self.under_way[topic] = None
         try:
-            await self._tombstones.add(
-                topic, self._log.end_offset, log_begin=log_begin, readers=readers
+            await self.tombstones.add(
+                topic, self.log.end_offset, log_begin=log_begin, readers=readers
             )
         except BaseException as error:
             del self.under_way[topic]
             if isinstance(error, StorageError) and not isinstance(error, DiskFull):
-                self._flusher.fail(f"deleting topic {topic}: {error}")  # Is it on disk? Unknown.
+                self.flusher.fail(f"deleting topic {topic}: {error}")  # Is it on disk? Unknown.
             raise
 
     async def _remove(self, topic: str) -> None:
@@ -118,9 +111,9 @@ class TopicDeletion:
             del left.queues[-QUEUES_REMOVED_AT_ONCE:]
             left.works += [queue.take_out() for queue in some]
             if not left.queues:
-                folder = self._queues.folder_of(topic)
-                left.works.append(partial(self._disk.remove_directory, folder))
-            await self._disk.off_loop(partial(_remove_files, left.works))
+                folder = self.queues.folder_of(topic)
+                left.works.append(partial(self.disk.remove_directory, folder))
+            await self.disk.off_loop(partial(_remove_files, left.works))
             left.works = []
         del self._left[topic]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from engine.foundation.errors import (
     CorruptRecord,
@@ -68,45 +68,29 @@ class _Plan:
     """Next offsets by messages before the end that have no units yet."""
 
 
+@dataclass(slots=True, eq=False)
 class Truncation:
     """Cuts the log of one store."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        observer: Observer,
-        *,
-        log: CommitLog,
-        queues: QueueTable,
-        index: Index | None,
-        dispatcher: Dispatcher,
-        dispatching: DispatchService,
-        flusher: Flusher,
-        committer: PoolCommitter,
-        deletion: TopicDeletion,
-        retention: Retention,
-        tombstones: Tombstones,
-        epochs: Epochs,
-        states: LogStates,
-    ) -> None:
-        self._disk = disk
-        self._observer = observer
-        self._log = log
-        self._queues = queues
-        self._index = index
-        self._dispatcher = dispatcher
-        self._dispatching = dispatching
-        self._flusher = flusher
-        self._committer = committer
-        self._deletion = deletion
-        self._retention = retention
-        self._tombstones = tombstones
-        self._epochs = epochs
-        self._states = states
-        self.under_way = 0
-        """Cuts asked for that have not ended."""
-        self.on_cut: list[Callable[[int], None]] = []
-        """Called with the new end, in the step in which the log falls back to it."""
+    disk: Disk
+    observer: Observer
+    _: KW_ONLY
+    log: CommitLog
+    queues: QueueTable
+    index: Index | None
+    dispatcher: Dispatcher
+    dispatching: DispatchService
+    flusher: Flusher
+    committer: PoolCommitter
+    deletion: TopicDeletion
+    retention: Retention
+    tombstones: Tombstones
+    epochs: Epochs
+    states: LogStates
+    under_way: int = field(default=0, init=False)
+    """Cuts asked for that have not ended."""
+    on_cut: list[Callable[[int], None]] = field(default_factory=list, init=False)
+    """Called with the new end, in the step in which the log falls back to it."""
 
     async def to(self, end_offset: int) -> None:
         """Cut the log at `end_offset`; one whose caller goes away is carried through.
@@ -124,26 +108,26 @@ class Truncation:
         StorageError.
         """
         async with self._standstill():
-            log = self._log
+            log = self.log
             if log.end_offset > log.min_offset or log.files.start_at(offset) != offset:
                 raise OffsetOutOfRange(
                     f"a log [{log.min_offset}, {log.end_offset}) with files of "
                     f"{log.file_size_bytes} bytes cannot begin at {offset}"
                 )
             try:
-                await self._flusher.note_begin(offset)
+                await self.flusher.note_begin(offset)
             except StorageError as error:
                 self._refused(error)
                 raise
             log.begin_at(offset)
-            self._dispatcher.position = offset
+            self.dispatcher.position = offset
 
     async def _cut(self, end_offset: int) -> None:
         async with self._standstill():
-            log = self._log
-            self._committer.commit("GROUP")
-            if self._flusher.failure is not None:
-                raise WritesStopped(f"the log cannot be cut: {self._flusher.failure}")
+            log = self.log
+            self.committer.commit("GROUP")
+            if self.flusher.failure is not None:
+                raise WritesStopped(f"the log cannot be cut: {self.flusher.failure}")
             if end_offset == log.end_offset:
                 return
             plan = await self._plan(end_offset)
@@ -151,73 +135,73 @@ class Truncation:
                 await log.files.prepare_cut(end_offset)
                 for _, queue, first in plan.queues:
                     queue.unsync_from(first)
-                await self._flusher.lower_notes(end_offset, plan.stored_ms)
+                await self.flusher.lower_notes(end_offset, plan.stored_ms)
             except StorageError as error:
                 self._refused(error)
                 raise
             try:
                 await self._carry_out(plan)
             except StorageError as error:
-                self._flusher.fail(f"cutting the log: {error}")
+                self.flusher.fail(f"cutting the log: {error}")
                 raise
 
     def _refused(self, error: StorageError) -> None:
         """Nothing has changed yet: on a full disk all goes on, a failed sync ends writing."""
         if isinstance(error, DiskFull):
-            self._flusher.report_disk_full(error)
+            self.flusher.report_disk_full(error)
         else:
-            self._flusher.fail(f"cutting the log: {error}")
+            self.flusher.fail(f"cutting the log: {error}")
 
     @asynccontextmanager
     async def _standstill(self) -> AsyncIterator[None]:
         """Nothing is put, dispatched, flushed, deleted or let go."""
         self.under_way += 1
-        self._dispatching.is_paused = self._retention.is_paused = True
+        self.dispatching.is_paused = self.retention.is_paused = True
         try:
-            async with self._flusher.standstill(), self._deletion.one_at_a_time:
+            async with self.flusher.standstill(), self.deletion.one_at_a_time:
                 yield
         finally:
             self.under_way -= 1
             if not self.under_way:
-                self._dispatching.is_paused = self._retention.is_paused = False
-                self._dispatching.plan()
+                self.dispatching.is_paused = self.retention.is_paused = False
+                self.dispatching.plan()
 
     async def _carry_out(self, plan: _Plan) -> None:
-        log, end_offset, old_end = self._log, plan.end_offset, self._log.end_offset
+        log, end_offset, old_end = self.log, plan.end_offset, self.log.end_offset
         for number, (key, queue, first) in enumerate(plan.queues, 1):
             queue.truncate(first, sync=False)
-            self._queues.note_written(key, queue)
+            self.queues.note_written(key, queue)
             if not number % QUEUES_AT_ONCE:
                 await asyncio.sleep(0)
-        await self._flusher.flush_cut()
-        if self._index is not None:  # In one step, which is short as all of it is flushed.
-            self._index.truncate_to_log(end_offset)
-            await self._flusher.flush_cut()
+        await self.flusher.flush_cut()
+        if self.index is not None:  # In one step, which is short as all of it is flushed.
+            self.index.truncate_to_log(end_offset)
+            await self.flusher.flush_cut()
         log.cut(end_offset)
-        self._dispatcher.cut(end_offset, plan.stored_ms)
-        self._queues.go_on_at(plan.undispatched)
+        self.dispatcher.cut(end_offset, plan.stored_ms)
+        self.queues.go_on_at(plan.undispatched)
         for follow in self.on_cut:
             follow(end_offset)
-        await self._states.cut(end_offset)
+        await self.states.cut(end_offset)
         log.folder_dirty = False
-        await self._disk.off_loop(lambda: self._disk.sync_directory(log.files.directory))
-        await self._tombstones.take_back(end_offset, self._observer)
-        await self._epochs.take_back(end_offset)
+        await self.disk.off_loop(lambda: self.disk.sync_directory(log.files.directory))
+        await self.tombstones.take_back(end_offset, self.observer)
+        await self.epochs.take_back(end_offset)
         detail = f"commit log cut from {old_end} to {end_offset}"
-        self._observer.observe(LifecycleEvent("LOG_CUT", detail))
+        self.observer.observe(LifecycleEvent("LOG_CUT", detail))
 
     # ---- the look ---------------------------------------------------------------------------
 
     async def _plan(self, end_offset: int) -> _Plan:
         """What is to be cut. Raises OffsetOutOfRange when no entry ends at `end_offset`."""
-        log, plan = self._log, _Plan(end_offset)
+        log, plan = self.log, _Plan(end_offset)
         if not log.min_offset <= end_offset < log.end_offset:
             raise OffsetOutOfRange(
                 f"a log [{log.min_offset}, {log.end_offset}) cannot be cut at {end_offset}"
             )
         newest: tuple[int, ConsumeQueue, int] | None = None
-        for number, key in enumerate(self._queues.keys(), 1):
-            queue = self._queues.find(*key)
+        for number, key in enumerate(self.queues.keys(), 1):
+            queue = self.queues.find(*key)
             if queue is None:
                 continue
             end, next_offset = queue.end_physical, queue.max_offset
@@ -238,11 +222,11 @@ class Truncation:
         """From a place at which an entry begins to the new end, which must be one, too. `newest`:
         the last unit that leads to a message before it; of no size without any.
         """
-        log, end_offset = self._log, plan.end_offset
+        log, end_offset = self.log, plan.end_offset
         view = log.view(newest[0], newest[1])
         if view is not None:
             plan.stored_ms = store_timestamp_of(view)
-        dispatched = self._dispatcher.position
+        dispatched = self.dispatcher.position
         place, read = max(unit_end(newest), log.files.start_at(end_offset), log.min_offset), 0
         if dispatched <= end_offset:
             place = dispatched

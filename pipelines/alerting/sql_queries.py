@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
@@ -103,24 +104,18 @@ class TooDear(ValueError):
     """The query took more time or memory than it may, and rests."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Queries:
     """The process, started when a query comes, and again after one that ended it. For one thread
     at a time; an end of its block ends it.
     """
 
-    def __init__(
-        self,
-        *,
-        query_s: float = QUERY_S,
-        memory_bytes_max: int = MEMORY_BYTES_MAX,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._query_s = query_s
-        self._memory_bytes_max = memory_bytes_max
-        self._now_s = now_s
-        self._child: subprocess.Popen[bytes] | None = None
-        self._resting: dict[str, tuple[float, str]] = {}
-        """By its text: until when a query rests, and why."""
+    query_s: float = QUERY_S
+    memory_bytes_max: int = MEMORY_BYTES_MAX
+    now_s: Callable[[], float] = time.monotonic
+    _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _resting: dict[str, tuple[float, str]] = field(default_factory=dict, init=False)
+    """By its text: until when a query rests, and why."""
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +137,7 @@ class Queries:
         """The answer to a query over rows of tables, by their names. Raises ValueError for what the
         engine does not take, and TooDear for what took too much.
         """
-        now_s = self._now_s()
+        now_s = self.now_s()
         self._resting = {text: rest for text, rest in self._resting.items() if rest[0] > now_s}
         if sql in self._resting:
             raise TooDear(self._resting[sql][1])
@@ -154,7 +149,7 @@ class Queries:
             head, answers = read_rows(child.stdout)
         except (OSError, EOFError) as error:
             why = self._why(self._end())
-            self._resting[sql] = (self._now_s() + REST_S, why)
+            self._resting[sql] = (self.now_s() + REST_S, why)
             raise TooDear(why) from error
         if "error" in head:
             raise ValueError(head["error"])
@@ -166,7 +161,7 @@ class Queries:
         if self._child is None:
             # What an engine without memory says of its stack is nothing to read.
             self._child = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(self._query_s), str(self._memory_bytes_max)],
+                [sys.executable, "-m", _MODULE, str(self.query_s), str(self.memory_bytes_max)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -184,7 +179,7 @@ class Queries:
         with suppress(OSError):  # What was not read is lost with it.
             child.stdin.close()
         try:
-            return child.wait(self._query_s)
+            return child.wait(self.query_s)
         except subprocess.TimeoutExpired:
             child.kill()
             return child.wait()
@@ -192,9 +187,9 @@ class Queries:
     def _why(self, code: int) -> str:
         again = f"it is tried again in {REST_S // 60} minutes"
         if code == -signal.SIGALRM:
-            return f"the query took longer than the {self._query_s:g} s that it may: {again}"
+            return f"the query took longer than the {self.query_s:g} s that it may: {again}"
         if code in {-signal.SIGABRT, -signal.SIGKILL}:
-            most = f"{self._memory_bytes_max // _MIB:,} MiB"
+            most = f"{self.memory_bytes_max // _MIB:,} MiB"
             return f"the query took more memory than the {most} that it may: {again}"
         return f"the process of the query ended with {code}: {again}"
 

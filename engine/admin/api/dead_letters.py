@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from engine.admin.api.messages import MessageAdmin
 from engine.admin.api.offsets import OffsetAdmin
@@ -123,21 +123,15 @@ class DeadLetterQuery:
         )
 
 
+@dataclass(slots=True, eq=False)
 class DeadLetterAdmin:
     """Questions and orders about dead letters."""
 
-    def __init__(
-        self,
-        requests: AdminRequests,
-        *,
-        topics: TopicAdmin,
-        offsets: OffsetAdmin,
-        messages: MessageAdmin,
-    ) -> None:
-        self._requests = requests
-        self._topics = topics
-        self._offsets = offsets
-        self._messages = messages
+    requests: AdminRequests
+    _: KW_ONLY
+    topics: TopicAdmin
+    offsets: OffsetAdmin
+    messages: MessageAdmin
 
     async def find(
         self, group: str, query: DeadLetterQuery, *, count_max: int = DEAD_LETTERS_READ_MAX
@@ -232,9 +226,9 @@ class DeadLetterAdmin:
         count_max: int,
     ) -> None:
         """Add what one queue holds to `found`."""
-        offset, end = await self._offsets.min_offset(queue), await self._offsets.max_offset(queue)
+        offset, end = await self.offsets.min_offset(queue), await self.offsets.max_offset(queue)
         while offset < end and len(found) < count_max:
-            messages = await self._messages.read(queue, offset, count_max=READ_COUNT)
+            messages = await self.messages.read(queue, offset, count_max=READ_COUNT)
             if not messages:
                 return
             offset = messages[-1].queue_offset + 1
@@ -250,7 +244,7 @@ class DeadLetterAdmin:
         redriven = await self._redriven_copy(letter)
         if redriven is not None:
             return _decided(letter, REDRIVEN, redriven)
-        for record in await self._messages.query(DISCARDS_TOPIC, letter.message.offset_message_id):
+        for record in await self.messages.query(DISCARDS_TOPIC, letter.message.offset_message_id):
             return _decided(letter, DISCARDED, record)
         return letter
 
@@ -263,7 +257,7 @@ class DeadLetterAdmin:
         message, offset_id = letter.message, letter.message.offset_message_id
         end_ms = 2**63 - 1
         while True:
-            copies = await self._messages.query(
+            copies = await self.messages.query(
                 retry_topic(letter.group),
                 message.message_id,
                 begin_ms=message.store_timestamp_ms - SECOND_MS,  # The index knows seconds.
@@ -283,7 +277,7 @@ class DeadLetterAdmin:
         """Every queue of the topic, none when nothing ever died; where one broker's may not be
         read, no other's are: whoever decides would believe that these are all.
         """
-        route = await self._topics.route(topic)
+        route = await self.topics.route(topic)
         if route is None:
             return []
         shut = {one.broker_name: one.perm for one in route.queue_datas if not one.perm & Perm.READ}
@@ -294,7 +288,7 @@ class DeadLetterAdmin:
                 f"{topic} has {perms}, which has no read bit; allow it first (tidemark admin topic "
                 f"perm '{topic}' rw, or mqadmin updateTopicPerm -c CLUSTER -t '{topic}' -p 6)",
             )
-        await self._requests.routes.refresh(topic)
+        await self.requests.routes.refresh(topic)
         return sorted(
             MessageQueue(topic, one.broker_name, number)
             for one in route.queue_datas
@@ -302,11 +296,11 @@ class DeadLetterAdmin:
         )
 
     async def _make_discards_topic(self, queue: MessageQueue) -> None:
-        route = await self._topics.route(DISCARDS_TOPIC)
+        route = await self.topics.route(DISCARDS_TOPIC)
         there = [] if route is None else [data.broker_name for data in route.queue_datas]
         if queue.broker_name not in there:
-            address = await self._requests.routes.find_master(queue)
-            await self._topics.create(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
+            address = await self.requests.routes.find_master(queue)
+            await self.topics.create(address, DISCARDS_TOPIC, read_queues=1, write_queues=1)
 
     async def _send_to(
         self,
@@ -317,8 +311,8 @@ class DeadLetterAdmin:
         body: bytes,
         sys_flag: int = 0,
     ) -> None:
-        address = await self._requests.routes.find_master(queue)
-        await self._requests.send(
+        address = await self.requests.routes.find_master(queue)
+        await self.requests.send(
             address,
             queue,
             body,

@@ -15,7 +15,7 @@ are evaluated on the messages alone. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from engine.foundation.errors import CorruptRecord, RemoteProtocolError, RequestRefused
@@ -65,26 +65,22 @@ class ConsumerFilter:
     selector: Selector
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerFilters:
     """The table of one broker."""
 
-    def __init__(
-        self,
-        count_max: int = CONSUMER_FILTERS_MAX,
-        *,
-        chars_max: int = CONSUMER_FILTER_CHARS_MAX,
-    ) -> None:
-        self._count_max = count_max
-        self._chars_max = chars_max
-        self._chars = 0
-        """Of all expressions that are kept."""
-        self._filters: dict[tuple[str, str], ConsumerFilter] = {}
-        self._topics_of: dict[str, dict[str, None]] = {}
-        """group → topics it has selectors for; ten thousand groups must not be gone through at each
-        heartbeat.
-        """
-        self.counter = 0
-        """Grows with every change."""
+    count_max: int = CONSUMER_FILTERS_MAX
+    _: KW_ONLY
+    chars_max: int = CONSUMER_FILTER_CHARS_MAX
+    _chars: int = field(default=0, init=False)
+    """Of all expressions that are kept."""
+    _filters: dict[tuple[str, str], ConsumerFilter] = field(default_factory=dict, init=False)
+    _topics_of: dict[str, dict[str, None]] = field(default_factory=dict, init=False)
+    """group → topics it has selectors for; ten thousand groups must not be gone through at each
+    heartbeat.
+    """
+    counter: int = field(default=0, init=False)
+    """Grows with every change."""
 
     def find(self, topic: str, group: str) -> ConsumerFilter | None:
         """The group's selector for the topic; None when it reported none that compiles."""
@@ -131,13 +127,13 @@ class ConsumerFilters:
                 data.client_version = data_new.sub_version
                 self._revive(known)
                 return ""
-        elif len(self._filters) >= self._count_max:
-            return not_in_force(f"this broker keeps {self._count_max} selectors and no more")
+        elif len(self._filters) >= self.count_max:
+            return not_in_force(f"this broker keeps {self.count_max} selectors and no more")
         growth = len(data_new.sub_string) - (0 if known is None else len(known.data.expression))
-        if growth > 0 and self._chars + growth > self._chars_max:
+        if growth > 0 and self._chars + growth > self.chars_max:
             self._drop(key)
             return not_in_force(
-                f"this broker keeps {self._chars_max} characters of selectors and no more"
+                f"this broker keeps {self.chars_max} characters of selectors and no more"
             )
         return self._compile(key, data_new, now_ms)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import (
@@ -53,33 +54,26 @@ from engine.remoting import Peer
 from engine.runtime.clock import Clock
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class MemberNotices:
     """The groups whose members have to hear of a change."""
 
-    def __init__(
-        self,
-        *,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        clock: Clock,
-        work: ChunkedWork,
-    ) -> None:
-        self._group_configs = group_configs
-        self._groups = groups
-        self._clock = clock
-        self._work = work
-        self._rests_until_ms: dict[str, int] = {}
-        """By group, on the steady clock; groups that rest no more are forgotten by `run`."""
-        self._due: dict[str, None] = {}
-        """Groups that changed while they rested."""
-        self._resting = asyncio.Event()
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    clock: Clock
+    work: ChunkedWork
+    _rests_until_ms: dict[str, int] = field(default_factory=dict, init=False)
+    """By group, on the steady clock; groups that rest no more are forgotten by `run`."""
+    _due: dict[str, None] = field(default_factory=dict, init=False)
+    """Groups that changed while they rested."""
+    _resting: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def want(self, group: ConsumerGroup) -> None:
         """The group changed: notify its members, unless the group's settings forbid it."""
-        config = self._group_configs.look(group.name)
+        config = self.group_configs.look(group.name)
         if config is not None and not config.notify_consumer_ids_changed_enable:
             return
-        now_ms = self._clock.steady_ms()
+        now_ms = self.clock.steady_ms()
         if self._rests_until_ms.get(group.name, now_ms) > now_ms:
             self._due[group.name] = None
             return
@@ -88,17 +82,17 @@ class MemberNotices:
             rest_ms = min(count * SECOND_MS // MEMBER_NOTICES_PER_SECOND, MEMBER_NOTICES_EACH_MS)
             self._rests_until_ms[group.name] = now_ms + rest_ms
             self._resting.set()
-        self._work.add(self._notified(group.name, group.member_ids()))
+        self.work.add(self._notified(group.name, group.member_ids()))
 
     async def run(self) -> None:
         """Report what changed while its group rested, until cancelled."""
-        clock = self._clock
+        clock = self.clock
         while True:
             await self._resting.wait()
             now_ms = clock.steady_ms()
             for group in [one for one, end in self._rests_until_ms.items() if end <= now_ms]:
                 del self._rests_until_ms[group]
-                found = self._groups.of(group)
+                found = self.groups.of(group)
                 if group in self._due:
                     del self._due[group]
                     if found is not None:
@@ -111,7 +105,7 @@ class MemberNotices:
 
     def _notified(self, name: str, member_ids: list[str]) -> Iterator[None]:
         for number, client_id in enumerate(member_ids, 1):
-            group = self._groups.of(name)
+            group = self.groups.of(name)
             member = None if group is None else group.members.get(client_id)
             if member is not None:
                 command = RemotingCommand.request(
@@ -126,51 +120,31 @@ class MemberNotices:
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Membership:
     """Applies what clients say about themselves, and what their connections show."""
 
-    def __init__(
-        self,
-        *,
-        changes: TableChanges,
-        client_ids: ClientIds,
-        clock: Clock,
-        doubtful_readers: DoubtfulReaders,
-        emit_marks: Callable[[Sequence[QueueKey]], None],
-        filters: ConsumerFilters,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        node: BrokerNode,
-        notices: MemberNotices,
-        observer: Observer,
-        committed: Callable[[str, str, int], int | None],
-        producers: ProducerGroups,
-        readers: Readers,
-        removals: Removals,
-        topics: Topics,
-        work: ChunkedWork,
-    ) -> None:
-        self._changes = changes
-        self._client_ids = client_ids
-        self._clock = clock
-        self._doubtful_readers = doubtful_readers
-        self._emit_marks = emit_marks
-        self._filters = filters
-        self._group_configs = group_configs
-        self._groups = groups
-        self._node = node
-        self._observer = observer
-        self._committed = committed
-        self._producers = producers
-        self._readers = readers
-        self._removals = removals
-        self._topics = topics
-        self._work = work
-        self.notices = notices
-        """What members still have to hear."""
-        self._unjudged: dict[str, str] = {}
-        """Large groups in which somebody reported another subscription, and who did so last."""
-        self._is_stopping = False
+    changes: TableChanges
+    client_ids: ClientIds
+    clock: Clock
+    doubtful_readers: DoubtfulReaders
+    emit_marks: Callable[[Sequence[QueueKey]], None]
+    filters: ConsumerFilters
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    node: BrokerNode
+    notices: MemberNotices
+    """What members still have to hear."""
+    observer: Observer
+    committed: Callable[[str, str, int], int | None]
+    producers: ProducerGroups
+    readers: Readers
+    removals: Removals
+    topics: Topics
+    work: ChunkedWork
+    _unjudged: dict[str, str] = field(default_factory=dict, init=False)
+    """Large groups in which somebody reported another subscription, and who did so last."""
+    _is_stopping: bool = field(default=False, init=False)
 
     def check_room(
         self, data: HeartbeatData, account: str | None, *, keep_subscription: bool
@@ -181,19 +155,19 @@ class Membership:
         heard = [
             one
             for one in data.consumer_data_set
-            if self._group_configs.is_to_be_found(one.group_name)
+            if self.group_configs.is_to_be_found(one.group_name)
         ]
-        self._group_configs.check_room([one.group_name for one in heard])
-        self._topics.check_room(
+        self.group_configs.check_room([one.group_name for one in heard])
+        self.topics.check_room(
             [
                 retry_topic(one.group_name)
                 for one in heard
-                if self._group_configs.retry_queue_nums(one.group_name) > 0
+                if self.group_configs.retry_queue_nums(one.group_name) > 0
             ]
         )
-        self._groups.check_room(heard, data.client_id, account, keep_subscription=keep_subscription)
+        self.groups.check_room(heard, data.client_id, account, keep_subscription=keep_subscription)
         producers = [one.group_name for one in data.producer_data_set]
-        self._producers.check_room(producers, data.client_id, account)
+        self.producers.check_room(producers, data.client_id, account)
 
     def heartbeat(
         self, channel: ClientChannel, data: ConsumerData, *, keep_subscription: bool
@@ -206,8 +180,8 @@ class Membership:
         heartbeat makes them.
         """
         name = data.group_name
-        is_leaving = name in self._group_configs.being_deleted
-        config = None if is_leaving else self._group_configs.find(name)
+        is_leaving = name in self.group_configs.being_deleted
+        config = None if is_leaving else self.group_configs.find(name)
         if config is None and not is_leaving:
             _log.warning(
                 "%s: group %s does not exist and is not created by itself "
@@ -217,13 +191,13 @@ class Membership:
             return False
         if config is not None and config.retry_queue_nums > 0:
             self._make_retry_topic(name, config.retry_queue_nums)
-        change = self._groups.register(
-            data, channel, keep_subscription=keep_subscription, now_ms=self._clock.steady_ms()
+        change = self.groups.register(
+            data, channel, keep_subscription=keep_subscription, now_ms=self.clock.steady_ms()
         )
         if not keep_subscription:
             self._select(data)
         self._emit_registration(data.group_name, channel.client_id, change)
-        group = self._groups.of(data.group_name)
+        group = self.groups.of(data.group_name)
         assert group is not None, f"{data.group_name} has just got a member"
         self._emit_disagreement(group, channel.client_id)
         if (
@@ -233,26 +207,26 @@ class Membership:
         return change.topics_changed
 
     def _make_retry_topic(self, group: str, queue_nums: int) -> None:
-        topics, topic = self._topics, retry_topic(group)
+        topics, topic = self.topics, retry_topic(group)
         if topic in topics.being_deleted:
             return
         _, made = topics.ensure(topic, queue_nums)
         if made:
-            self._changes.of_topics()
+            self.changes.of_topics()
 
     def _select(self, data: ConsumerData) -> None:
         """Keep the selectors of a subscription."""
-        before = self._filters.counter
-        for sentence in self._filters.register(
-            data.group_name, data.subscription_data_set, now_ms=self._clock.now_ms()
+        before = self.filters.counter
+        for sentence in self.filters.register(
+            data.group_name, data.subscription_data_set, now_ms=self.clock.now_ms()
         ):
             _log.warning("%s", sentence)
-        if self._filters.counter != before:
-            self._changes.of_settings()
+        if self.filters.counter != before:
+            self.changes.of_settings()
 
     def farewell(self, group: str, client_id: str) -> None:
         """The client unregistered."""
-        departure = self._groups.unregister(group, client_id)
+        departure = self.groups.unregister(group, client_id)
         if departure is not None:
             self._departed(departure, "LEFT", "UNREGISTERED")
 
@@ -264,27 +238,27 @@ class Membership:
         """A client's connection ended, or names another client from now on."""
         if self._is_stopping:
             reason = "BROKER_STOPPED"
-        self._producers.lost(peer)
+        self.producers.lost(peer)
         client_id = client_id_of(peer)
         if client_id is not None:
-            self._client_ids.release(client_id, peer)
-        for departure in self._groups.lost(peer):
+            self.client_ids.release(client_id, peer)
+        for departure in self.groups.lost(peer):
             self._departed(departure, "LEFT", reason)
 
     def expire(self) -> Iterator[None]:
         """Remove clients without heartbeats, and close their connections; one after the other."""
-        expiry_ms = self._node.config.client_expiry_ms
-        now_ms = self._clock.steady_ms()
-        yield from self._producers.expire(now_ms, expiry_ms)
+        expiry_ms = self.node.config.client_expiry_ms
+        now_ms = self.clock.steady_ms()
+        yield from self.producers.expire(now_ms, expiry_ms)
         yield
-        if self._filters.forget_old(self._clock.now_ms()):
-            self._changes.of_settings()
+        if self.filters.forget_old(self.clock.now_ms()):
+            self.changes.of_settings()
         yield
-        for silent in self._groups.silent(now_ms, expiry_ms):
+        for silent in self.groups.silent(now_ms, expiry_ms):
             if silent is None:
                 yield
                 continue
-            departure = self._groups.unregister_silent(*silent, now_ms=now_ms, expiry_ms=expiry_ms)
+            departure = self.groups.unregister_silent(*silent, now_ms=now_ms, expiry_ms=expiry_ms)
             if departure is None:
                 continue  # It was heard, or it left, while others were removed.
             self._departed(departure, "EXPIRED", "HEARTBEAT_EXPIRED")
@@ -297,30 +271,30 @@ class Membership:
         """A queue of a group was pulled by somebody who did not pull it last."""
         group = key[0]
         if previous is not None:
-            doubtful, place = self._doubtful_readers, (key[1], key[2])
-            doubtful.arises((group, previous), place, self._clock.steady_ms())
+            doubtful, place = self.doubtful_readers, (key[1], key[2])
+            doubtful.arises((group, previous), place, self.clock.steady_ms())
             self._emit_ownership(group, previous, "REVOKED", [key])
         self._emit_ownership(group, client_id, "ASSIGNED", [key])
         if previous is not None:
-            self._emit_marks([key])
+            self.emit_marks([key])
 
     def queues_changed(self, topic: str, before: int, after: int) -> None:
         """A topic's readable queues changed: its groups are about to rebalance."""
-        self._work.add(self._emit_queues_changed(topic, before, after))
+        self.work.add(self._emit_queues_changed(topic, before, after))
 
     def _emit_queues_changed(self, topic: str, before: int, after: int) -> Iterator[None]:
         names_before = [f"{topic}:{queue_id}" for queue_id in range(before)]
         names_after = [f"{topic}:{queue_id}" for queue_id in range(after)]
-        concerned = [group.name for group in self._groups.all() if topic in group.subscriptions]
+        concerned = [group.name for group in self.groups.all() if topic in group.subscriptions]
         per_step = max(1, LOOP_STEP_ENTRIES_MAX // (1 + (before + after) // 8))
         for number, group in enumerate(concerned, 1):
-            self._observer.observe(
+            self.observer.observe(
                 RebalanceEvent(
                     group=group,
                     client_id=None,
                     kind="QUEUES_CHANGED",
                     inferred=False,
-                    generation=self._groups.generation(group),
+                    generation=self.groups.generation(group),
                     before=names_before,
                     after=names_after,
                 )
@@ -329,8 +303,8 @@ class Membership:
                 yield
 
     def _departed(self, departure: Departure, kind: str, reason: str) -> None:
-        keys = self._readers.release(departure.group, departure.client_id)
-        self._observer.observe(
+        keys = self.readers.release(departure.group, departure.client_id)
+        self.observer.observe(
             RebalanceEvent(
                 group=departure.group,
                 client_id=departure.client_id,
@@ -343,12 +317,12 @@ class Membership:
                 reason=reason,
             )
         )
-        self._emit_marks(keys)
-        group = self._groups.of(departure.group)
+        self.emit_marks(keys)
+        group = self.groups.of(departure.group)
         if group is None:
-            self._filters.unregister(departure.group, now_ms=self._clock.now_ms())
-            self._changes.of_settings()
-            self._removals.group_lost(departure.group)
+            self.filters.unregister(departure.group, now_ms=self.clock.now_ms())
+            self.changes.of_settings()
+            self.removals.group_lost(departure.group)
             return
         self._emit_disagreement(group, departure.client_id)
         if not departure.broadcasting:
@@ -360,7 +334,7 @@ class Membership:
         """
         unjudged, self._unjudged = self._unjudged, {}
         for name, client_id in unjudged.items():
-            group = self._groups.of(name)
+            group = self.groups.of(name)
             if group is not None:
                 self._emit_disagreement(group, client_id, judged=True)
             yield
@@ -381,13 +355,13 @@ class Membership:
         before, group.disagreement_emitted = group.disagreement_emitted, disagreement
         reason = how_to_agree(disagreement, group.reported, self._queues_of)
         _log.warning("group %s: %s", group.name, reason)
-        self._observer.observe(
+        self.observer.observe(
             RebalanceEvent(
                 group=group.name,
                 client_id=client_id,
                 kind="SUBSCRIPTION_CONFLICT",
                 inferred=False,
-                generation=self._groups.generation(group.name),
+                generation=self.groups.generation(group.name),
                 before=before,
                 after=disagreement,
                 reason=reason,
@@ -395,12 +369,12 @@ class Membership:
         )
 
     def _queues_of(self, topic: str) -> int | None:
-        config = self._topics.find(topic)
+        config = self.topics.find(topic)
         return None if config is None else config.read_queue_nums
 
     def _emit_registration(self, group: str, client_id: str, change: Registration) -> None:
         if change.joined:
-            self._observer.observe(
+            self.observer.observe(
                 RebalanceEvent(
                     group=group,
                     client_id=client_id,
@@ -414,7 +388,7 @@ class Membership:
         if change.shared_with is not None:
             self._emit_shared(group, client_id, change)
         if change.subscription_before != change.subscription_after:
-            self._observer.observe(
+            self.observer.observe(
                 RebalanceEvent(
                     group=group,
                     client_id=client_id,
@@ -430,7 +404,7 @@ class Membership:
         """Two processes bear one client id: the group takes them for one member, so both read the
         same queues and others are read by nobody.
         """
-        found = self._groups.of(group)
+        found = self.groups.of(group)
         member = None if found is None else found.members.get(client_id)
         here = "unknown" if member is None else member.channel.peer.address
         reason = (
@@ -439,7 +413,7 @@ class Membership:
             "its own"
         )
         _log.warning("group %s: %s", group, reason)
-        self._observer.observe(
+        self.observer.observe(
             RebalanceEvent(
                 group=group,
                 client_id=client_id,
@@ -455,13 +429,13 @@ class Membership:
     def _emit_ownership(
         self, group: str, client_id: str, kind: str, keys: Iterable[QueueKey]
     ) -> None:
-        self._observer.observe(
+        self.observer.observe(
             RebalanceEvent(
                 group=group,
                 client_id=client_id,
                 kind=kind,
                 inferred=True,
-                generation=self._groups.generation(group),
+                generation=self.groups.generation(group),
                 queues=self._owned(keys),
             )
         )
@@ -470,12 +444,12 @@ class Membership:
         owned = []
         for key in keys:
             group, topic, queue_id = key
-            reading = self._readers.of(key)
+            reading = self.readers.of(key)
             owned.append(
                 OwnedQueue(
                     topic=topic,
                     queue_id=queue_id,
-                    committed=self._committed(group, topic, queue_id),
+                    committed=self.committed(group, topic, queue_id),
                     pulled=None if reading is None else reading.pulled_offset,
                 )
             )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.broker.groups.readers import QueueKey
 from engine.foundation.chunked_work import dropped_in_steps
@@ -34,30 +34,29 @@ class Lease:
     term: int
 
 
+@dataclass(slots=True, eq=False)
 class QueueLocks:
     """The leases of all groups of one broker."""
 
-    def __init__(
-        self,
-        lease_ms: int = QUEUE_LOCK_LEASE_MS,
-        count_max: int = QUEUE_LOCKS_MAX,
-        former_max: int = FORMER_HOLDERS_MAX,
-    ) -> None:
-        self._lease_ms = lease_ms
-        self._count_max = count_max
-        self._former_max = former_max
-        self._term = 0
-        self._closed_until_ms: int | None = None
-        """When leases of an earlier term have run out, wherever they were granted; None: there was
-        none.
-        """
-        self._leases: dict[str, dict[MessageQueue, Lease]] = {}
-        self._by_renewal: OrderedDict[tuple[str, MessageQueue], None] = OrderedDict()
-        """Every lease, the one renewed longest ago first."""
-        self._former: OrderedDict[tuple[str, MessageQueue, str], None] = OrderedDict()
-        """(group, queue, client id) of who held a lease, the one that lost it longest ago first."""
-        self._moved: dict[QueueKey, None] = {}
-        """Queues that got or lost their holder since `take_moved`."""
+    lease_ms: int = QUEUE_LOCK_LEASE_MS
+    count_max: int = QUEUE_LOCKS_MAX
+    former_max: int = FORMER_HOLDERS_MAX
+    _term: int = field(default=0, init=False)
+    _closed_until_ms: int | None = field(default=None, init=False)
+    """When leases of an earlier term have run out, wherever they were granted; None: there was
+    none.
+    """
+    _leases: dict[str, dict[MessageQueue, Lease]] = field(default_factory=dict, init=False)
+    _by_renewal: OrderedDict[tuple[str, MessageQueue], None] = field(
+        default_factory=OrderedDict, init=False
+    )
+    """Every lease, the one renewed longest ago first."""
+    _former: OrderedDict[tuple[str, MessageQueue, str], None] = field(
+        default_factory=OrderedDict, init=False
+    )
+    """(group, queue, client id) of who held a lease, the one that lost it longest ago first."""
+    _moved: dict[QueueKey, None] = field(default_factory=dict, init=False)
+    """Queues that got or lost their holder since `take_moved`."""
 
     def __len__(self) -> int:
         """How many leases there are, those that ran out and are not dropped yet among them."""
@@ -73,7 +72,7 @@ class QueueLocks:
         granted = []
         for queue in queues:
             lease = leases.get(queue)
-            if lease is None and len(self._by_renewal) >= self._count_max:
+            if lease is None and len(self._by_renewal) >= self.count_max:
                 continue
             if lease is None or lease.client_id == client_id or self._expired(lease, now_ms):
                 if lease is None or lease.client_id != client_id:
@@ -91,7 +90,7 @@ class QueueLocks:
 
     def begin_term(self, term: int, *, now_ms: int) -> None:
         """The broker has another role or leads in another term."""
-        self._term, self._closed_until_ms = term, now_ms + self._lease_ms
+        self._term, self._closed_until_ms = term, now_ms + self.lease_ms
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give back the client's own leases; those of others stay."""
@@ -163,8 +162,8 @@ class QueueLocks:
     def _note_former(self, group: str, queue: MessageQueue, client_id: str) -> None:
         self._former[group, queue, client_id] = None
         self._former.move_to_end((group, queue, client_id))
-        if len(self._former) > self._former_max:
+        if len(self._former) > self.former_max:
             self._former.popitem(last=False)
 
     def _expired(self, lease: Lease, now_ms: int) -> bool:
-        return lease.term != self._term or now_ms - lease.renewed_ms > self._lease_ms
+        return lease.term != self._term or now_ms - lease.renewed_ms > self.lease_ms

@@ -15,7 +15,7 @@ Absent on purpose: offsets that clients report, and sending anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from engine.foundation.chunked_work import LOOKED_AT_PER_STEP, dropped_in_steps
@@ -89,29 +89,26 @@ class Reading:
         return name in self.known_by and is_within
 
 
+@dataclass(slots=True, eq=False)
 class Readers:
-    """All readings of one broker; `broker_epoch` is its present life."""
+    """All readings of one broker; `broker_epoch` is its present life.
 
-    def __init__(
-        self,
-        broker_epoch: int,
-        count_max: int = GROUP_QUEUES_MAX,
-        *,
-        on_forgotten: Callable[[QueueKey, Reading], None] = lambda _key, _reading: None,
-    ) -> None:
-        """`on_forgotten`: a reading is void, for its topic or its group was deleted."""
-        self._broker_epoch = broker_epoch
-        self._count_max = count_max
-        self._readings: dict[QueueKey, Reading] = {}
-        self._read_by: dict[tuple[str, str], dict[QueueKey, None]] = {}
-        """(group, client id) → the queues whose reader it is."""
-        self._moved: dict[QueueKey, None] = {}
-        """Readings that changed, or went, since `take_moved`."""
-        self._heard: dict[QueueKey, None] = {}
-        """Queues pulled by who pulled them before, since `take_heard`."""
-        self._pulled: dict[QueueKey, None] = {}
-        """Queues pulled since `take_pulled`."""
-        self._on_forgotten = on_forgotten
+    `on_forgotten`: a reading is void, for its topic or its group was deleted.
+    """
+
+    broker_epoch: int
+    count_max: int = GROUP_QUEUES_MAX
+    _: KW_ONLY
+    on_forgotten: Callable[[QueueKey, Reading], None] = lambda _key, _reading: None
+    _readings: dict[QueueKey, Reading] = field(default_factory=dict, init=False)
+    _read_by: dict[tuple[str, str], dict[QueueKey, None]] = field(default_factory=dict, init=False)
+    """(group, client id) → the queues whose reader it is."""
+    _moved: dict[QueueKey, None] = field(default_factory=dict, init=False)
+    """Readings that changed, or went, since `take_moved`."""
+    _heard: dict[QueueKey, None] = field(default_factory=dict, init=False)
+    """Queues pulled by who pulled them before, since `take_heard`."""
+    _pulled: dict[QueueKey, None] = field(default_factory=dict, init=False)
+    """Queues pulled since `take_pulled`."""
 
     def restore(
         self,
@@ -230,12 +227,12 @@ class Readers:
         """
         reading = self._readings.get(key)
         if reading is None:
-            if len(self._readings) >= self._count_max:
+            if len(self._readings) >= self.count_max:
                 group, topic, queue_id = key
                 raise RequestRefused(
                     ResponseCode.SYSTEM_ERROR,
                     f"group {group} on queue {queue_id} of {topic} is one reader too many: this "
-                    f"broker knows {self._count_max}; delete groups that are not used any more",
+                    f"broker knows {self.count_max}; delete groups that are not used any more",
                 )
             reading = self._readings[key] = Reading()
         previous = reading.reader
@@ -290,7 +287,7 @@ class Readers:
         if moved:
             reading.pulled_offset = next_offset
             reading.pulled_by = client_id
-            reading.pulled_in_epoch = self._broker_epoch
+            reading.pulled_in_epoch = self.broker_epoch
             self._moved[key] = None
         return moved, again
 
@@ -332,7 +329,7 @@ class Readers:
             return
         self._let_go(key, reading.reader)
         self._moved[key] = None
-        self._on_forgotten(key, reading)
+        self.on_forgotten(key, reading)
 
     def _let_go(self, key: QueueKey, client_id: str | None) -> None:
         """The client is no longer the queue's reader."""

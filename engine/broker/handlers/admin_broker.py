@@ -9,6 +9,8 @@ may ask (access).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.broker.dynamic_config import ConfigChanges
 from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets, Table, encoded_table
@@ -79,17 +81,12 @@ class BrokerHandlers:
         return request.respond(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ConfigHandlers:
     """GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        config_changes: ConfigChanges,
-    ) -> None:
-        self._node = node
-        self._config_changes = config_changes
+    node: BrokerNode
+    config_changes: ConfigChanges
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -100,9 +97,9 @@ class ConfigHandlers:
 
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONFIG (26): every key with the value in force, as a .properties text."""
-        values = redacted(rocketmq_values(self._node.config))
+        values = redacted(rocketmq_values(self.node.config))
         body = "".join(written(key, value) for key, value in values.items()).encode()
-        version = self._node.data_version(self._config_changes.counter).encode().decode()
+        version = self.node.data_version(self.config_changes.counter).encode().decode()
         fields = BrokerConfigResponseHeader(version=version).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
 
@@ -110,7 +107,7 @@ class ConfigHandlers:
         """UPDATE_BROKER_CONFIG (25): a .properties text of the keys to change."""
         try:
             settings = parse(text_of(bytes(request.body)))
-            await self._config_changes.change({one.key: one.value for one in settings})
+            await self.config_changes.change({one.key: one.value for one in settings})
         except NotChangeable as error:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"Can not update config: {error}"

@@ -11,6 +11,7 @@ Absent on purpose: which messages it wants (pull_filter).
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 from engine.broker.identity import BrokerNode
 from engine.broker.pulling.long_poll import HeldPull, HeldPulls
@@ -31,28 +32,19 @@ from engine.remoting.dispatcher import HandlerResult
 from engine.runtime.clock import Clock
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PullHandlers:
     """Answers pulls; parks those that find nothing."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        clock: Clock,
-        checks: PullChecks,
-        positions: PullPositions,
-        answers: PullAnswers,
-        holds: HeldPulls,
-    ) -> None:
-        self._node = node
-        self._clock = clock
-        self._checks = checks
-        self._positions = positions
-        self._answers = answers
-        self._holds = holds
-        self._spent = 0
-        """What filters have cost in this pass of the loop."""
-        self._in_turn = asyncio.Lock()
+    node: BrokerNode
+    clock: Clock
+    checks: PullChecks
+    positions: PullPositions
+    answers: PullAnswers
+    holds: HeldPulls
+    _spent: int = field(default=0, init=False)
+    """What filters have cost in this pass of the loop."""
+    _in_turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -84,22 +76,22 @@ class PullHandlers:
 
     def _pull(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         header = PullMessageRequestHeader.decode(request.fields)
-        pull = self._checks.checked(peer, request, header)
-        elsewhere = self._answers.elsewhere(pull)
+        pull = self.checks.checked(peer, request, header)
+        elsewhere = self.answers.elsewhere(pull)
         if elsewhere is not None:
             return elsewhere
-        if not self._node.is_master:
+        if not self.node.is_master:
             header.sys_flag &= ~COMMIT_OFFSET  # Progress is the master's to note.
-        elif (moved_to := self._positions.moved_to(pull)) is not None:
-            return self._answers.moved(pull, moved_to)
+        elif (moved_to := self.positions.moved_to(pull)) is not None:
+            return self.answers.moved(pull, moved_to)
         if header.max_msg_nums == 0:  # A consumer that holds too much looks whether it stays.
-            return self._answers.nothing(pull, "no message was asked for")
-        found = self._answers.read(pull)
+            return self.answers.nothing(pull, "no message was asked for")
+        found = self.answers.read(pull)
         tested = max(0, found.next_begin_offset - header.queue_offset) if pull.filter.tests else 0
         self._spend(pull.filter.made_cost + pull.filter.cost * tested)
         if code_of(found, header.queue_offset) == ResponseCode.PULL_NOT_FOUND and self._park(pull):
             return None
-        return self._answers.found(pull, found)
+        return self.answers.found(pull, found)
 
     def _park(self, pull: Pull) -> bool:
         """Hold the pull, if it may wait and there is room."""
@@ -107,9 +99,9 @@ class PullHandlers:
         if not header.sys_flag & SUSPEND or header.suspend_timeout_ms <= 0:
             return False
         wait_ms = min(header.suspend_timeout_ms, PULL_SUSPEND_MS_MAX)
-        if not self._node.config.long_polling_enable:
-            wait_ms = self._node.config.short_polling_time_ms
-        is_held = self._holds.hold(
+        if not self.node.config.long_polling_enable:
+            wait_ms = self.node.config.short_polling_time_ms
+        is_held = self.holds.hold(
             HeldPull(
                 group=header.consumer_group,
                 topic=header.topic,
@@ -117,7 +109,7 @@ class PullHandlers:
                 queue_offset=header.queue_offset,
                 wanted=pull.filter.wanted,
                 matches=pull.filter.matches,
-                deadline_ms=self._clock.steady_ms() + wait_ms,
+                deadline_ms=self.clock.steady_ms() + wait_ms,
                 gone=lambda: pull.peer.closed,
                 resume=lambda: self._resume(pull),
                 filter_bytes=pull.filter.weight_bytes,
@@ -137,13 +129,13 @@ class PullHandlers:
         """
         if pull.peer.closed:
             return
-        void = self._checks.why_void(pull)
+        void = self.checks.why_void(pull)
         if void is not None:
-            response = self._answers.nothing(pull, void)
-        elif (elsewhere := self._answers.elsewhere(pull)) is not None:
+            response = self.answers.nothing(pull, void)
+        elif (elsewhere := self.answers.elsewhere(pull)) is not None:
             response = elsewhere
-        elif self._node.is_master and (moved_to := self._positions.reset_to(pull)) is not None:
-            response = self._answers.moved(pull, moved_to)
+        elif self.node.is_master and (moved_to := self.positions.reset_to(pull)) is not None:
+            response = self.answers.moved(pull, moved_to)
         else:
-            response = self._answers.found(pull, self._answers.read(pull))
+            response = self.answers.found(pull, self.answers.read(pull))
         pull.peer.answer(pull.request, response)

@@ -10,6 +10,8 @@ time wheel, which finds what a record cancels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from engine.broker.identity import BrokerNode
 from engine.broker.sending.durability import Durability, broker_takes_nothing
 from engine.broker.sending.timers import Handle, Timers, handle_in
@@ -36,23 +38,15 @@ from engine.store import MessageDraft
 RECALL_TAG = "_RECALL_TAG_"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class RecallHandlers:
     """Cancels messages that wait."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        durability: Durability,
-        node: BrokerNode,
-        timers: Timers,
-        topics: Topics,
-    ) -> None:
-        self._clock = clock
-        self._durability = durability
-        self._node = node
-        self._timers = timers
-        self._topics = topics
+    clock: Clock
+    durability: Durability
+    node: BrokerNode
+    timers: Timers
+    topics: Topics
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -61,16 +55,16 @@ class RecallHandlers:
     def recall(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """RECALL_MESSAGE (370)."""
         header = RecallMessageRequestHeader.decode(request.fields)
-        config = self._node.config
+        config = self.node.config
         if not config.recall_message_enable:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
                 "recall failed, operation is forbidden: recallMessageEnable=false",
             )
-        self._node.check_master()
+        self.node.check_master()
         if not config.broker_permission & PERM_WRITE:
             raise broker_takes_nothing(config)
-        self._topics.require(header.topic)
+        self.topics.require(header.topic)
         handle = handle_in(header.recall_handle)
         for said, meant, name in (
             (handle.topic, header.topic, "topic"),
@@ -81,19 +75,19 @@ class RecallHandlers:
                     ResponseCode.ILLEGAL_OPERATION,
                     f"recall failed, {name} not match: the handle is of {said}, not of {meant}",
                 )
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         if not now_ms < handle.at_ms <= DUE_MS_MAX:
             raise RequestRefused(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"recall failed, timestamp invalid: the message is due by {handle.at_ms}, and it "
                 f"is {now_ms}",
             )
-        draft = self._timers.park(self._draft(peer, header, handle), handle.at_ms)
-        put = self._durability.put(draft)
-        self._timers.announce(draft, put.physical_offset)
+        draft = self.timers.park(self._draft(peer, header, handle), handle.at_ms)
+        put = self.durability.put(draft)
+        self.timers.announce(draft, put.physical_offset)
         answer = RecallMessageResponseHeader(msg_id=handle.unique_key)
         response = request.respond(ResponseCode.SUCCESS, fields=answer.encode())
-        return self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
+        return self.durability.answer_put(peer, request, response, end_offset=put.end_offset)
 
     def _draft(
         self, peer: Peer, header: RecallMessageRequestHeader, handle: Handle
@@ -111,7 +105,7 @@ class RecallHandlers:
             queue_id=0,
             body=b"0",
             properties=encode_properties(properties),
-            born_timestamp_ms=self._clock.now_ms(),
+            born_timestamp_ms=self.clock.now_ms(),
             born_host=peer.address,
-            store_host=self._node.address,
+            store_host=self.node.address,
         )

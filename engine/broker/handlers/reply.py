@@ -14,6 +14,8 @@ they were asked on.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from engine.broker.account_quotas import Shares
 from engine.broker.groups.open_requests import Questions
 from engine.broker.groups.producer_groups import ProducerGroups
@@ -57,33 +59,26 @@ from engine.store.record_reading import MULTI_TAGS
 PUSH_TIMEOUT_MS = 10_000
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ReplyHandlers:
     """Both spellings of a reply."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        clock: Clock,
-        queues: TargetQueues,
-        drafts: Drafts,
-        placement: Placement,
-        durability: Durability,
-        producers: ProducerGroups,
-        gate: Gate,
-        questions: Questions,
-    ) -> None:
-        self._node = node
-        self._clock = clock
-        self._queues = queues
-        self._drafts = drafts
-        self._placement = placement
-        self._durability = durability
-        self._producers = producers
-        self._gate = gate
-        self._questions = questions
-        self._waiting = Shares(REPLIES_WAITING_BYTES_MAX, ACCOUNT_REPLIES_WAITING_BYTES_MAX)
-        """Bytes of replies that wait for their askers, by account or connection."""
+    node: BrokerNode
+    clock: Clock
+    queues: TargetQueues
+    drafts: Drafts
+    placement: Placement
+    durability: Durability
+    producers: ProducerGroups
+    gate: Gate
+    questions: Questions
+    _waiting: Shares = field(
+        default_factory=lambda: Shares(
+            REPLIES_WAITING_BYTES_MAX, ACCOUNT_REPLIES_WAITING_BYTES_MAX
+        ),
+        init=False,
+    )
+    """Bytes of replies that wait for their askers, by account or connection."""
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -103,14 +98,14 @@ class ReplyHandlers:
     async def _reply(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> RemotingCommand | None:
-        config = self._queues.reply_topic_for(header)
-        queue_id = self._queues.reply_queue_for(header, config)
+        config = self.queues.reply_topic_for(header)
+        queue_id = self.queues.reply_queue_for(header, config)
         self._check_lengths(request.body, header)
         self._check_asked(request, header)
         refused = await self._push_in_its_share(peer, request, header, queue_id)
         # Somebody may have changed or deleted it meanwhile.
-        config = self._queues.reply_topic_for(header)
-        queue_id = self._queues.queue_there(header.topic, queue_id)
+        config = self.queues.reply_topic_for(header)
+        queue_id = self.queues.queue_there(header.topic, queue_id)
         draft = MessageDraft(
             topic=header.topic,
             queue_id=queue_id,
@@ -118,22 +113,22 @@ class ReplyHandlers:
             properties=header.properties or "",
             born_timestamp_ms=header.born_timestamp_ms,
             born_host=peer.address,
-            store_host=self._node.address,
+            store_host=self.node.address,
             flag=header.flag,
             sys_flag=header.sys_flag & ~(TRANSACTION_BITS | MULTI_TAGS),  # They are the broker's.
             reconsume_times=max(0, header.reconsume_times or 0),
         )
         key = decode_properties(header.properties or "").get(PROPERTY_UNIQ_KEY)
-        unique_key = key or self._drafts.unique_key()
-        put = self._placement.put(config, [draft], [unique_key], queue_id=queue_id)
+        unique_key = key or self.drafts.unique_key()
+        put = self.placement.put(config, [draft], [unique_key], queue_id=queue_id)
         fields = SendMessageResponseHeader(
-            msg_id=offset_message_id(self._node.address, put.puts[0].physical_offset),
+            msg_id=offset_message_id(self.node.address, put.puts[0].physical_offset),
             queue_id=put.queue_id,
             queue_offset=put.puts[0].queue_offset,
         ).encode()
         code = ResponseCode.SUCCESS if refused is None else ResponseCode.SYSTEM_ERROR
         response = request.respond(code, refused, fields)
-        answer = self._durability.answer_put(peer, request, response, end_offset=put.end_offset)
+        answer = self.durability.answer_put(peer, request, response, end_offset=put.end_offset)
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
     def _check_asked(self, request: RemotingCommand, header: SendMessageRequestHeader) -> None:
@@ -142,13 +137,13 @@ class ReplyHandlers:
         Without accounts everybody may reply to everybody, as in RocketMQ. A question is known at
         the broker it was sent to: a client whose reply another broker refuses tries the next one.
         """
-        gate, properties = self._gate, decode_properties(header.properties or "")
+        gate, properties = self.gate, decode_properties(header.properties or "")
         account = gate.account_of(request)
-        asker = self._producers.find(properties.get(PROPERTY_REPLY_TO_CLIENT, ""))
+        asker = self.producers.find(properties.get(PROPERTY_REPLY_TO_CLIENT, ""))
         if account is None or asker is None:  # Whom nobody knows, nothing is pushed to.
             return
         correlation_id = properties.get(PROPERTY_CORRELATION_ID, "")
-        topic = self._questions.topic_of(
+        topic = self.questions.topic_of(
             asker.channel.account or "", asker.client_id, correlation_id
         )
         if topic is None or not gate.may(account, topic_demand(topic, Permission.SUB)):
@@ -160,7 +155,7 @@ class ReplyHandlers:
             )
 
     def _check_lengths(self, body: object, header: SendMessageRequestHeader) -> None:
-        longest = self._node.config.store.max_message_bytes
+        longest = self.node.config.store.max_message_bytes
         length = len(body) if isinstance(body, bytes | memoryview) else 0
         if length > longest:
             raise RequestRefused(
@@ -179,7 +174,7 @@ class ReplyHandlers:
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader, queue_id: int
     ) -> str | None:
         """As `_push`. Raises RequestRefused when too much waits for askers already."""
-        sender = self._gate.account_of(request) or peer.address
+        sender = self.gate.account_of(request) or peer.address
         reply_bytes = REPLY_WAITING_BYTES + len(request.body) + len(header.properties or "")
         if excess := self._waiting.excess(sender, reply_bytes):
             raise RequestRefused(
@@ -201,10 +196,10 @@ class ReplyHandlers:
         asker = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if asker is None:
             return f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null"
-        member = self._producers.find(asker)
+        member = self.producers.find(asker)
         if member is None:
             return f"push reply message fail, channel of <{asker}> not found."
-        properties[PROPERTY_PUSH_REPLY_TIME] = str(self._clock.now_ms())
+        properties[PROPERTY_PUSH_REPLY_TIME] = str(self.clock.now_ms())
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,
@@ -218,8 +213,8 @@ class ReplyHandlers:
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode,
             born_host=peer.address,
-            store_host=self._node.address,
-            store_timestamp_ms=self._clock.now_ms(),
+            store_host=self.node.address,
+            store_timestamp_ms=self.clock.now_ms(),
         )
         question = RemotingCommand.request(
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed.encode(), request.body

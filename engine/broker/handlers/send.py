@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -94,38 +95,28 @@ class _Line:
         self.count = 0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class SendHandlers:
     """The three ways of sending."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        queues: TargetQueues,
-        drafts: Drafts,
-        placement: Placement,
-        durability: Durability,
-        half_queue: HalfQueue,
-        retry_copies: RetryCopies,
-        stats: BrokerStats,
-        questions: QuestionNotes,
-    ) -> None:
-        self._node = node
-        self._queues = queues
-        self._drafts = drafts
-        self._placement = placement
-        self._durability = durability
-        self._half_queue = half_queue
-        self._retry_copies = retry_copies
-        self._stats = stats
-        self._questions = questions
-        self._host_of_ids = ""
-        """How the broker's offset message ids begin; they differ in their last 16 digits only."""
+    node: BrokerNode
+    queues: TargetQueues
+    drafts: Drafts
+    placement: Placement
+    durability: Durability
+    half_queue: HalfQueue
+    retry_copies: RetryCopies
+    stats: BrokerStats
+    questions: QuestionNotes
+    _host_of_ids: str = field(default="", init=False)
+    """How the broker's offset message ids begin; they differ in their last 16 digits only."""
+    _encoding: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Of the long batches that wait to be encoded only one takes memory for it."""
+    _lines: dict[Peer, _Line] = field(default_factory=dict, init=False)
+    """Of connections with a long batch under way."""
+
+    def __post_init__(self) -> None:
         """What the broker adds to each message; consumers write no traces without the last two."""
-        self._encoding = asyncio.Lock()
-        """Of the long batches that wait to be encoded only one takes memory for it."""
-        self._lines: dict[Peer, _Line] = {}
-        """Of connections with a long batch under way."""
 
     def handlers(self) -> dict[int, Handler]:
         """Request code → handler."""
@@ -193,9 +184,9 @@ class SendHandlers:
     def _send_batch(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult | _LongBatch:
-        config = self._queues.topic_for(header)
-        queue_id = self._queues.queue_for(header, config)
-        self._drafts.check_body(len(request.body))
+        config = self.queues.topic_for(header)
+        queue_id = self.queues.queue_for(header, config)
+        self.drafts.check_body(len(request.body))
         if header.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -205,7 +196,7 @@ class SendHandlers:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction"
             )
-        encoded = self._placement.new_batch()
+        encoded = self.placement.new_batch()
         batch = _Batch(peer, request, header, config, queue_id, encoded, [])
         steps = stepped(self._encoded(batch))
         for _ in steps:  # It has more than one.
@@ -220,7 +211,7 @@ class SendHandlers:
         while True:
             async with self._encoding:
                 await in_steps(steps)
-                if self._queues.topic_for(batch.header) is batch.config:
+                if self.queues.topic_for(batch.header) is batch.config:
                     put = self._put_batch(batch)
                     await asyncio.sleep(0)  # An answer that names so many takes as long as the put.
                     return self._answer_batch(batch, put)
@@ -233,8 +224,8 @@ class SendHandlers:
     def _encoded(self, batch: _Batch) -> Iterator[None]:
         """Check and encode the messages, one after the other."""
         header, config = batch.header, batch.config
-        shared = self._drafts.draft(batch.peer, header, batch.queue_id, body=b"", properties="")
-        shared.sys_flag |= self._placement.flags_of(config)
+        shared = self.drafts.draft(batch.peer, header, batch.queue_id, body=b"", properties="")
+        shared.sys_flag |= self.placement.flags_of(config)
         for entry in _batch_of(batch.request):
             text = entry.properties_text
             properties = decode_properties(text)
@@ -243,13 +234,13 @@ class SendHandlers:
                 text = without_mark(text, properties)
             draft = copy(shared)
             draft.flag, draft.body = entry.flag, entry.body
-            draft.properties, key = self._drafts.stored_properties(text, properties, header)
+            draft.properties, key = self.drafts.stored_properties(text, properties, header)
             batch.encoded.add(draft)
             batch.unique_keys.append(key)
             yield
         if not batch.unique_keys:
             raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        if self._placement.is_once(config) and len(batch.encoded) > DEDUPLICATED_BATCH_MAX:
+        if self.placement.is_once(config) and len(batch.encoded) > DEDUPLICATED_BATCH_MAX:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the batch holds {len(batch.encoded)} messages; topic {config.topic_name} looks "
@@ -259,12 +250,12 @@ class SendHandlers:
 
     def _put_batch(self, batch: _Batch) -> Put:
         config, keys, queue_id = batch.config, batch.unique_keys, batch.queue_id
-        if self._placement.is_once(config):
-            put = self._placement.put(config, batch.encoded.drafts, keys, queue_id=queue_id)
+        if self.placement.is_once(config):
+            put = self.placement.put(config, batch.encoded.drafts, keys, queue_id=queue_id)
         else:
-            put = self._placement.put_batch(batch.encoded, queue_id=queue_id)
+            put = self.placement.put_batch(batch.encoded, queue_id=queue_id)
         size_bytes = sum([one.size_bytes for one in put.puts])
-        self._stats.put(config.topic_name, NORMAL, len(put.puts), size_bytes)
+        self.stats.put(config.topic_name, NORMAL, len(put.puts), size_bytes)
         return put
 
     def _answer_batch(self, batch: _Batch, put: Put) -> HandlerResult:
@@ -276,8 +267,8 @@ class SendHandlers:
     def _send(
         self, peer: Peer, request: RemotingCommand, header: SendMessageRequestHeader
     ) -> HandlerResult:
-        config = self._queues.topic_for(header)
-        queue_id = self._queues.queue_for(header, config)
+        config = self.queues.topic_for(header)
+        queue_id = self.queues.queue_for(header, config)
         properties = decode_properties(header.properties or "")
         text = header.properties or ""
         half, is_marked = False, not _MARKS.isdisjoint(properties)
@@ -285,23 +276,23 @@ class SendHandlers:
             text = without_mark(text, properties)
         if is_marked or header.sys_flag & TRANSACTION_BITS:
             half = self._is_half(header, properties)
-        self._drafts.check_body(len(request.body))
-        text, unique_key = self._drafts.stored_properties(text, properties, header)
-        draft = self._drafts.draft(peer, header, queue_id, body=request.body, properties=text)
+        self.drafts.check_body(len(request.body))
+        text, unique_key = self.drafts.stored_properties(text, properties, header)
+        draft = self.drafts.draft(peer, header, queue_id, body=request.body, properties=text)
         draft.sys_flag &= ~TRANSACTION_BITS
         is_step = header.topic.startswith(TOLD_TOPICS)
         why_buried = None
         if is_step and header.topic != DISCARDS_TOPIC:
-            why_buried = self._retry_copies.why_buried(draft, header, properties)
-        level = self._drafts.delay_level(properties) if is_marked and not why_buried else 0
+            why_buried = self.retry_copies.why_buried(draft, header, properties)
+        level = self.drafts.delay_level(properties) if is_marked and not why_buried else 0
         due_ms = None
         if level:
-            draft = self._drafts.parked(draft, level)
+            draft = self.drafts.parked(draft, level)
         elif is_marked and not why_buried:
-            due_ms = self._drafts.timers.due_ms(properties)
-            draft = draft if due_ms is None else self._drafts.timers.park(draft, due_ms)
-        put_one = self._half_queue.put_half if half else None
-        put = self._placement.put(
+            due_ms = self.drafts.timers.due_ms(properties)
+            draft = draft if due_ms is None else self.drafts.timers.park(draft, due_ms)
+        put_one = self.half_queue.put_half if half else None
+        put = self.placement.put(
             config,
             [draft],
             [unique_key],
@@ -310,17 +301,17 @@ class SendHandlers:
             room_bytes=STEP_ROOM_BYTES + room_needed(properties) if is_step else COPY_ROOM_BYTES,
         )
         if is_step:
-            self._retry_copies.report(header, properties, delay_level=level, why_buried=why_buried)
+            self.retry_copies.report(header, properties, delay_level=level, why_buried=why_buried)
         kind = FIFO if PROPERTY_SHARDING_KEY in properties else NORMAL
         if half or level or due_ms is not None:
             kind = TRANSACTION if half else DELAY
         handle = None
         if due_ms is not None:
-            self._drafts.timers.announce(draft, put.puts[0].physical_offset)
-            handle = self._drafts.timers.handle(header.topic, due_ms, unique_key)
-        self._stats.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
+            self.drafts.timers.announce(draft, put.puts[0].physical_offset)
+            handle = self.drafts.timers.handle(header.topic, due_ms, unique_key)
+        self.stats.put(config.topic_name, kind, 1, put.puts[0].size_bytes)
         if PROPERTY_REPLY_TO_CLIENT in properties:
-            self._questions.note(request, header.topic, properties)
+            self.questions.note(request, header.topic, properties)
         # A step of a failed message has its WAIT from the send-back before it, not from a producer.
         waits = is_step or properties.get(PROPERTY_WAIT) != "false"
         return self._answer(peer, request, put, unique_key=unique_key, waits=waits, handle=handle)
@@ -338,10 +329,10 @@ class SendHandlers:
             return False
         if header.reconsume_times and delayed:
             return False  # Clients before 4.6.1 leave the property in what they send back.
-        if self._node.config.reject_transaction_message:
+        if self.node.config.reject_transaction_message:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._node.config.host}] sending transaction message is forbidden",
+                f"the broker[{self.node.config.host}] sending transaction message is forbidden",
             )
         if delayed or any(name in properties for name in TIMERS):
             raise RequestRefused(
@@ -380,7 +371,7 @@ class SendHandlers:
         handle: str | None = None,
     ) -> HandlerResult:
         if not self._host_of_ids:
-            self._host_of_ids = offset_message_id(self._node.address, 0)[:-16]
+            self._host_of_ids = offset_message_id(self.node.address, 0)[:-16]
         host = self._host_of_ids
         first = put.puts[0]
         fields = {  # SendMessageResponseHeader, word for word: building it takes longer.
@@ -395,7 +386,7 @@ class SendHandlers:
             fields["recallHandle"] = handle
         response = request.respond(ResponseCode.SUCCESS, fields=fields)
         end_offset = put.end_offset if waits else None
-        return self._durability.answer_put(
+        return self.durability.answer_put(
             peer, request, response, end_offset=end_offset, term=put.term
         )
 

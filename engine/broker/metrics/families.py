@@ -11,6 +11,7 @@ measures and this broker has not (thread pools, RocksDB) is absent, not zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.group_configs import GroupConfigs
@@ -37,44 +38,29 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 VERSION_4_0_0_SNAPSHOT = 212
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class BrokerMetrics:
     """The families of one broker."""
 
-    def __init__(
-        self,
-        *,
-        client_stats: ClientStats,
-        clock: Clock,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        latencies: Latencies,
-        exporter: ExporterFamilies,
-        lags: Callable[[], Lags],
-        node: BrokerNode,
-        producers: ProducerGroups,
-        runtime: RuntimeFamilies,
-        store: MessageStore,
-        topics: Topics,
-        stats: BrokerStats,
-        transactions: Transactions,
-        wheel: TimeWheel,
-    ) -> None:
-        self._client_stats = client_stats
-        self._clock = clock
-        self._group_configs = group_configs
-        self._groups = groups
-        self._latencies = latencies
-        self._exporter = exporter
-        self._lags = lags
-        self._node = node
-        self._producers = producers
-        self._runtime = runtime
-        self._store = store
-        self._topics = topics
-        self._stats = stats
-        self._transactions = transactions
-        self._wheel = wheel
-        config = self._node.config
+    client_stats: ClientStats
+    clock: Clock
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    latencies: Latencies
+    exporter: ExporterFamilies
+    lags: Callable[[], Lags]
+    node: BrokerNode
+    producers: ProducerGroups
+    runtime: RuntimeFamilies
+    store: MessageStore
+    topics: Topics
+    stats: BrokerStats
+    transactions: Transactions
+    wheel: TimeWheel
+    _labels: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self.node.config
         self._labels = {
             "cluster": config.cluster_name,
             "node_type": "broker",
@@ -102,13 +88,13 @@ class BrokerMetrics:
         yield from self._traffic_families()
         yield from self._transaction_families()
         yield from self._store_families()
-        yield from timer_families(self._wheel.figures(), self._labels | STORED)
+        yield from timer_families(self.wheel.figures(), self._labels | STORED)
         yield from self._connection_families()
-        yield latency_family(self._latencies, self._labels)
-        lags = self._lags()
+        yield latency_family(self.latencies, self._labels)
+        lags = self.lags()
         yield from self._lag_families(lags)
-        yield from self._exporter.exporter_families(lags.known)
-        yield from self._runtime.runtime_families()
+        yield from self.exporter.exporter_families(lags.known)
+        yield from self.runtime.runtime_families()
 
     def _one(self, name: str, kind: str, meaning: str, value: float | None) -> Family:
         series = [] if value is None else [Series(self._labels, value)]
@@ -119,32 +105,30 @@ class BrokerMetrics:
             "rocketmq_broker_permission",
             "gauge",
             "Broker permission: 4 read, 2 write, 6 both",
-            self._node.config.broker_permission,
+            self.node.config.broker_permission,
         )
-        yield self._one(
-            "rocketmq_topic_number", "gauge", "Topics of this broker", len(self._topics)
-        )
+        yield self._one("rocketmq_topic_number", "gauge", "Topics of this broker", len(self.topics))
         yield self._one(
             "rocketmq_consumer_group_number",
             "gauge",
             "Consumer groups of this broker",
-            len(self._group_configs),
+            len(self.group_configs),
         )
         yield self._one(
             "tidemark_traffic_uncounted_messages",
             "gauge",
             "Messages counted under no name, because there were too many topics or groups",
-            self._stats.keys_left_out(),
+            self.stats.keys_left_out(),
         )
         yield self._one(
             "tidemark_client_figures_left_out",
             "gauge",
             "Topics of consumers whose own figures are left out, because there were too many",
-            self._client_stats.left_out,
+            self.client_stats.left_out,
         )
 
     def _traffic_families(self) -> Iterator[Family]:
-        traffic = self._stats
+        traffic = self.stats
 
         def of_puts(column: str) -> Iterator[Series]:
             for topic, message_type, count in traffic.puts():
@@ -184,7 +168,7 @@ class BrokerMetrics:
         )
 
     def _transaction_families(self) -> Iterator[Family]:
-        traffic = self._stats
+        traffic = self.stats
         for name, ends in (("commit", traffic.commits), ("rollback", traffic.rollbacks)):
             yield Family(
                 f"rocketmq_{name}_messages_total",
@@ -202,7 +186,7 @@ class BrokerMetrics:
             "Half messages of a topic whose transaction is open",
             (
                 Series(self._labels | {"topic": topic}, count)
-                for topic, count in (ended | self._transactions.open_by_topic()).items()
+                for topic, count in (ended | self.transactions.open_by_topic()).items()
             ),
         )
         yield Family(
@@ -219,7 +203,7 @@ class BrokerMetrics:
         )
 
     def _store_families(self) -> Iterator[Family]:
-        store, labels = self._store, self._labels | STORED
+        store, labels = self.store, self._labels | STORED
         for name, meaning, value in (
             (
                 "rocketmq_storage_size_bytes",
@@ -248,10 +232,8 @@ class BrokerMetrics:
             ),
         ):
             yield Family(name, "gauge", meaning, [Series(labels, value)])
-        oldest_ms = self._store.oldest_store_time()
-        age = (
-            [] if oldest_ms is None else [Series(labels, max(0, self._clock.now_ms() - oldest_ms))]
-        )
+        oldest_ms = self.store.oldest_store_time()
+        age = [] if oldest_ms is None else [Series(labels, max(0, self.clock.now_ms() - oldest_ms))]
         yield Family(
             "rocketmq_storage_message_reserve_time_milliseconds",
             "gauge",
@@ -275,8 +257,8 @@ class BrokerMetrics:
 
     def _producer_series(self) -> Iterator[Series | None]:
         counts: dict[tuple[str, str], int] = {}
-        for name in self._producers.names():
-            for member in self._producers.members(name):
+        for name in self.producers.names():
+            for member in self.producers.members(name):
                 key = (_language(member.channel.language), _version(member.channel.version))
                 counts[key] = counts.get(key, 0) + 1
                 yield None
@@ -285,7 +267,7 @@ class BrokerMetrics:
             yield Series(self._labels | labels, count)
 
     def _consumers(self) -> Iterator[Series | None]:
-        for group in list(self._groups.all()):
+        for group in list(self.groups.all()):
             counts: dict[tuple[str, str], int] = {}
             for member_id in group.member_ids():
                 member = group.members.get(member_id)
@@ -308,7 +290,7 @@ class BrokerMetrics:
     # ---- lag --------------------------------------------------------------------------------
 
     def _lag_families(self, lags: Lags) -> Iterator[Family]:
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         yield Family(
             "rocketmq_consumer_lag_messages",
             "gauge",

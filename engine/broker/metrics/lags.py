@@ -8,7 +8,7 @@ the group has left are not its lag. Absent on purpose: names of metrics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.broker.groups.readers import Readers
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -41,33 +41,25 @@ class GroupLag:
     """The group's consume offsets in them, summed."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Lags:
     """The lags of one scrape: computed once, one by one, then known."""
 
-    def __init__(
-        self,
-        *,
-        has_left: Callable[[tuple[str, str]], bool],
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        store: MessageStore,
-        topics: Topics,
-    ) -> None:
-        self._has_left = has_left
-        self._offsets = offsets
-        self._readers = readers
-        self._store = store
-        self._topics = topics
-        self.known: list[GroupLag] = []
-        """Those computed so far, as many as one family may report."""
+    has_left: Callable[[tuple[str, str]], bool]
+    offsets: ConsumerOffsets
+    readers: Readers
+    store: MessageStore
+    topics: Topics
+    known: list[GroupLag] = field(default_factory=list, init=False)
+    """Those computed so far, as many as one family may report."""
 
     def computed(self) -> Iterator[GroupLag]:
         """Every group with offsets, but for topics that it has left."""
         queues: dict[str, list[int]] = {}
-        for topic, queue_id in self._store.queues():
+        for topic, queue_id in self.store.queues():
             queues.setdefault(topic, []).append(queue_id)
-        for topic, group in self._offsets.pairs():
-            if self._has_left((group, topic)):
+        for topic, group in self.offsets.pairs():
+            if self.has_left((group, topic)):
                 continue
             lag = self._of(group, topic, queues.get(topic, []))
             if len(self.known) < METRIC_SERIES_MAX:
@@ -75,14 +67,14 @@ class Lags:
             yield lag
 
     def _of(self, group: str, topic: str, queue_ids: Iterable[int]) -> GroupLag:
-        store = self._store
-        config = self._topics.find(topic)
+        store = self.store
+        config = self.topics.find(topic)
         readable = 0 if config is None else config.read_queue_nums
         waiting = inflight = ready = unreadable = max_offsets = consume_offsets = 0
         waiting_since: list[int] = []
         ready_since: list[int] = []
         for queue_id in queue_ids:
-            committed = self._offsets.committed(group, topic, queue_id)
+            committed = self.offsets.committed(group, topic, queue_id)
             if committed is None:
                 continue
             maximum = store.max_offset(topic, queue_id)
@@ -90,7 +82,7 @@ class Lags:
             if queue_id >= readable:
                 unreadable += behind
                 continue
-            reading = self._readers.of((group, topic, queue_id))
+            reading = self.readers.of((group, topic, queue_id))
             pulled = committed if reading is None else reading.pulled_offset or committed
             pulled = min(max(pulled, committed), max(maximum, committed))
             waiting += behind

@@ -14,6 +14,8 @@ stored, as RocketMQ does.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.members import client_id_of
 from engine.broker.groups.queue_locks import QueueLocks
@@ -30,34 +32,21 @@ from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class CommitReports:
     """Judges the offsets that clients report, and stores those that count."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        facts: OffsetFacts,
-        groups: ConsumerGroups,
-        node: BrokerNode,
-        lives: TopicLives,
-        locks: QueueLocks,
-        offsets: ConsumerOffsets,
-        outage: OutageOffsets,
-        remembered: RememberedOffsets,
-        store: MessageStore,
-    ) -> None:
-        self._clock = clock
-        self._facts = facts
-        self._groups = groups
-        self._node = node
-        self._lives = lives
-        self._locks = locks
-        self._offsets = offsets
-        self._outage = outage
-        self._refused_reports = RefusedReports()
-        self._remembered = remembered
-        self._store = store
+    clock: Clock
+    facts: OffsetFacts
+    groups: ConsumerGroups
+    node: BrokerNode
+    lives: TopicLives
+    locks: QueueLocks
+    offsets: ConsumerOffsets
+    outage: OutageOffsets
+    remembered: RememberedOffsets
+    store: MessageStore
+    _refused_reports: RefusedReports = field(default_factory=RefusedReports, init=False)
 
     def commit(
         self,
@@ -79,22 +68,20 @@ class CommitReports:
         refused = self._why_beyond_the_end(key, offset) or self._why_fenced(key, client_id)
         if refused is None and not is_chosen:
             client = Client(client_id, peer.address)
-            refused = self._why_late(key, client_id, offset) or self._remembered.why_report_is_void(
+            refused = self._why_late(key, client_id, offset) or self.remembered.why_report_is_void(
                 key, offset, client, pulled_from=pulled_from
             )
         if refused is None:
-            commit = self._offsets.commit(
-                group, topic, queue_id, offset, now_ms=self._clock.now_ms()
-            )
-            if commit.accepted and not self._node.is_master:
-                self._outage.note(key, offset, steady_ms=self._clock.steady_ms())
+            commit = self.offsets.commit(group, topic, queue_id, offset, now_ms=self.clock.now_ms())
+            if commit.accepted and not self.node.is_master:
+                self.outage.note(key, offset, steady_ms=self.clock.steady_ms())
             if not commit.accepted:  # Odd, and RocketMQ's own: it is a success with a remark.
                 refused = "Offset has been previously reset"
         else:
-            commit = Commit(self._offsets.committed(group, topic, queue_id), accepted=False)
+            commit = Commit(self.offsets.committed(group, topic, queue_id), accepted=False)
         held_back = None if commit.accepted else self._held_back(peer, key, offset)
         if held_back is not None or (commit.accepted and commit.previous_offset != offset):
-            self._facts.emit(
+            self.facts.emit(
                 key,
                 offset,
                 commit.previous_offset,
@@ -109,13 +96,13 @@ class CommitReports:
     def _held_back(self, peer: Peer, key: QueueKey, offset: int) -> int | None:
         """How often this refused report was made since its last row; None when it has none now."""
         client = client_id_of(peer) or peer.address
-        report = (key, self._lives.number(key[1]), client, offset)
-        return self._refused_reports.take(report, now_ms=self._clock.steady_ms())
+        report = (key, self.lives.number(key[1]), client, offset)
+        return self._refused_reports.take(report, now_ms=self.clock.steady_ms())
 
     def _why_beyond_the_end(self, key: QueueKey, offset: int) -> str | None:
         """Why no report counts that names messages which the queue has not given anybody yet."""
         _, topic, queue_id = key
-        end = self._store.max_offset(topic, queue_id)
+        end = self.store.max_offset(topic, queue_id)
         if offset <= end:
             return None
         return (
@@ -131,8 +118,8 @@ class CommitReports:
         count.
         """
         group, topic, queue_id = key
-        queue = MessageQueue(topic, self._node.config.broker_name, queue_id)
-        holder = self._locks.holder(group, queue, now_ms=self._clock.steady_ms())
+        queue = MessageQueue(topic, self.node.config.broker_name, queue_id)
+        holder = self.locks.holder(group, queue, now_ms=self.clock.steady_ms())
         if holder is None or holder == client_id:
             return None
         return (
@@ -145,12 +132,12 @@ class CommitReports:
         offset is further: others went on from there, and may have gone since.
         """
         group, topic, queue_id = key
-        queue = MessageQueue(topic, self._node.config.broker_name, queue_id)
-        committed = self._offsets.committed(group, topic, queue_id)
+        queue = MessageQueue(topic, self.node.config.broker_name, queue_id)
+        committed = self.offsets.committed(group, topic, queue_id)
         if client_id is None or committed is None or offset >= committed:
             return None
-        holds = self._locks.holder(group, queue, now_ms=self._clock.steady_ms()) == client_id
-        if holds or not self._locks.was_held_by(group, queue, client_id):
+        holds = self.locks.holder(group, queue, now_ms=self.clock.steady_ms()) == client_id
+        if holds or not self.locks.was_held_by(group, queue, client_id):
             return None
         return (
             f"client {client_id} held the order lock of queue {queue_id} of {topic} and does not "
@@ -165,7 +152,7 @@ class CommitReports:
         the broker; those of ours that wait say why they report. A consumer of another make may
         wait, and shows by its pulls that it is none (`may_set`).
         """
-        members, client_id = self._groups.of(key[0]), client_id_of(peer)
+        members, client_id = self.groups.of(key[0]), client_id_of(peer)
         if client_id is None:
-            return self._remembered.may_set(key, offset, peer.address)
+            return self.remembered.may_set(key, offset, peer.address)
         return members is None or client_id not in members.members

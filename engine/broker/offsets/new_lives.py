@@ -51,35 +51,22 @@ class TopicReaders:
     found: EarlierReaders = NO_READERS
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class NewLives:
     """Begins new lives of topics, and places their readers."""
 
-    def __init__(
-        self,
-        *,
-        facts: OffsetFacts,
-        group_configs: GroupConfigs,
-        groups: ConsumerGroups,
-        lives: TopicLives,
-        observer: Observer,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        store: MessageStore,
-        topics: Topics,
-        work: ChunkedWork,
-    ) -> None:
-        self._facts = facts
-        self._group_configs = group_configs
-        self._groups = groups
-        self._lives = lives
-        self._observer = observer
-        self._offsets = offsets
-        self._readers = readers
-        self._store = store
-        self._topics = topics
-        self._work = work
-        self._is_serving = False
-        """Are the tables loaded?"""
+    facts: OffsetFacts
+    group_configs: GroupConfigs
+    groups: ConsumerGroups
+    lives: TopicLives
+    observer: Observer
+    offsets: ConsumerOffsets
+    readers: Readers
+    store: MessageStore
+    topics: Topics
+    work: ChunkedWork
+    _is_serving: bool = field(default=False, init=False)
+    """Are the tables loaded?"""
 
     def readers_of(self, topic: str, readers: TopicReaders) -> Iterator[None]:
         """Note in steps the groups that share the topic's queues, with an offset or a member, or
@@ -87,27 +74,27 @@ class NewLives:
         that an earlier tombstone names and that exist: they may not all have been placed.
         """
         sharing, polling = readers.sharing, readers.polling
-        sharing |= dict.fromkeys(self._offsets.groups_on(topic))
-        for group in self._groups.subscribers_of(topic):
+        sharing |= dict.fromkeys(self.offsets.groups_on(topic))
+        for group in self.groups.subscribers_of(topic):
             if group is None:
                 yield
             else:
                 (readers.broadcasting if group.broadcasting else sharing)[group.name] = None
-        for name in self._readers.groups_on(topic):
+        for name in self.readers.groups_on(topic):
             if name is None:
                 yield
             else:
                 polling[name] = None
-        for gone, had_offset in self._lives.gone_groups(topic).items():
+        for gone, had_offset in self.lives.gone_groups(topic).items():
             (sharing if had_offset else polling)[gone] = None
-        before = self._store.tombstones.of(topic)
+        before = self.store.tombstones.of(topic)
         if before is not None:
             for names, earlier in (
                 (sharing, before.readers.sharing),
                 (polling, before.readers.polling),
                 (readers.broadcasting, before.readers.broadcasting),
             ):
-                names.update(dict.fromkeys(filter(self._group_configs.known, earlier)))
+                names.update(dict.fromkeys(filter(self.group_configs.known, earlier)))
                 yield
         for name in SYSTEM_GROUPS:
             sharing.pop(name, None)
@@ -123,38 +110,38 @@ class NewLives:
         """The topic is deleted: what is known of its queues counts no more, and who may remember it
         is noted, in steps. `polling`: groups that only pull it.
         """
-        self._lives.end(topic)
-        return self._lives.add_witnesses(topic, self._witnesses_of(topic, polling))
+        self.lives.end(topic)
+        return self.lives.add_witnesses(topic, self._witnesses_of(topic, polling))
 
     def group_goes(self, group: str) -> Iterator[None]:
         """The group is deleted: topics that are deleted after it name it as a reader all the same;
         noted in steps.
         """
-        for number, topic in enumerate(self._offsets.topics_of(group), 1):
-            self._lives.group_goes(group, topic, has_offset=True)
+        for number, topic in enumerate(self.offsets.topics_of(group), 1):
+            self.lives.group_goes(group, topic, has_offset=True)
             if not number % LOOP_STEP_ENTRIES_MAX:
                 yield
 
     def _witnesses_of(self, topic: str, polling: Iterable[str]) -> Iterator[Witness | None]:
         """Members of all groups that subscribe to the topic, or pull it; None ends a step."""
-        for group in self._groups.subscribers_of(topic):
+        for group in self.groups.subscribers_of(topic):
             if group is None:
                 yield None
             else:
                 yield from ((group.name, client_id) for client_id in list(group.members))
         for name in polling:
-            members = self._groups.of(name)
+            members = self.groups.of(name)
             if members is not None:
                 yield from ((name, client_id) for client_id in list(members.members))
 
     def topic_made(self, topic: str) -> None:
         """A topic was made; when the store remembers an earlier life of it, this is a new one."""
-        if not self._is_serving or self._store.tombstones.of(topic) is None:
+        if not self._is_serving or self.store.tombstones.of(topic) is None:
             return
-        self._lives.begin(topic)
+        self.lives.begin(topic)
         detail = f"topic {topic} was deleted before and is made again: its queues begin anew"
-        self._observer.observe(LifecycleEvent("TOPIC_MADE_AGAIN", detail, topic=topic))
-        self._work.add(self._placed_readers(topic))
+        self.observer.observe(LifecycleEvent("TOPIC_MADE_AGAIN", detail, topic=topic))
+        self.work.add(self._placed_readers(topic))
 
     def pulled_from(self, key: QueueKey, offset: int) -> None:
         """A member of the group pulls a queue of a later life from an offset that counts: show
@@ -164,14 +151,14 @@ class NewLives:
         at the first message is known then.
         """
         _, topic, queue_id = key
-        if not self._lives.is_a_later_one(topic):
+        if not self.lives.is_a_later_one(topic):
             return
-        reading, committed = self._readers.of(key), self._offsets.answered(*key)
+        reading, committed = self.readers.of(key), self.offsets.answered(*key)
         pulled = None if reading is None else reading.pulled_up_to
         if pulled is not None and offset <= max(pulled, committed or 0):
             return
-        if offset <= self._store.min_offset(topic, queue_id) or self._lives.began_since_boot(topic):
-            self._facts.emit(key, offset, pulled, path="PULL", accepted=False)
+        if offset <= self.store.min_offset(topic, queue_id) or self.lives.began_since_boot(topic):
+            self.facts.emit(key, offset, pulled, path="PULL", accepted=False)
 
     def serve(self) -> Iterator[None]:
         """The tables are loaded: a topic made from now on is a new one. Readers of topics made
@@ -182,7 +169,7 @@ class NewLives:
         return self._placed_after_start()
 
     def _placed_after_start(self) -> Iterator[None]:
-        for topic in list(self._store.tombstones.ends):
+        for topic in list(self.store.tombstones.ends):
             yield from self._placed_readers(topic)
             yield
 
@@ -191,39 +178,39 @@ class NewLives:
         that know the queue's present life go on in it.
         """
         if reading.pulled_offset:
-            self._observer.pulled(*key, 0, None)
-        if self._topics.find(key[1]) is None:
+            self.observer.pulled(*key, 0, None)
+        if self.topics.find(key[1]) is None:
             return
         if reading.last_puller is not None:
-            self._lives.group_goes(*key[:2], has_offset=False)
+            self.lives.group_goes(*key[:2], has_offset=False)
         if reading.known_by:
-            self._lives.keep_known(key, reading.known_by)
+            self.lives.keep_known(key, reading.known_by)
 
     def place_at_beginning(self, key: QueueKey) -> None:
         """Store the queue's first offset as that of a group which has none there."""
-        self.place_at(key, self._store.min_offset(*key[1:]))
+        self.place_at(key, self.store.min_offset(*key[1:]))
 
     def place_at(self, key: QueueKey, offset: int) -> None:
         """A group goes on there, whatever else was stored, maybe of an earlier life."""
-        previous = self._offsets.place(*key, offset)
-        self._facts.emit(key, offset, previous, path="NEW_LIFE")
+        previous = self.offsets.place(*key, offset)
+        self.facts.emit(key, offset, previous, path="NEW_LIFE")
 
     def _placed_readers(self, topic: str) -> Iterator[None]:
         """Place the readers of the earlier life in steps; who asks meanwhile hears the same."""
-        tombstone, config = self._store.tombstones.of(topic), self._topics.find(topic)
+        tombstone, config = self.store.tombstones.of(topic), self.topics.find(topic)
         if tombstone is None or config is None:
             return
-        life = self._lives.number(topic)
+        life = self.lives.number(topic)
         keys = (
             (group, topic, queue_id)
             for group in tombstone.readers.sharing
-            if self._group_configs.known(group)
+            if self.group_configs.known(group)
             for queue_id in range(config.read_queue_nums)
         )
         for number, key in enumerate(keys, 1):
-            if self._lives.number(topic) != life or self._topics.find(topic) is None:
+            if self.lives.number(topic) != life or self.topics.find(topic) is None:
                 return  # It was deleted again.
-            if self._offsets.answered(*key) is None:
+            if self.offsets.answered(*key) is None:
                 try:
                     self.place_at_beginning(key)
                 except RequestRefused as error:  # No room for offsets: it is placed when it asks.

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -79,48 +80,47 @@ class SetOffset(NamedTuple):
     """Where the group was, as far as this connection had no hand in it."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TopicLives:
     """What one broker knows of the lives of its topics."""
 
-    def __init__(
-        self,
-        *,
-        lives_max: int = TOMBSTONES_MAX,
-        witnesses_max: int = LIFE_WITNESSES_MAX,
-        answers_max: int = LIFE_ANSWERS_MAX,
-        listeners_max: int = LIFE_LISTENERS_MAX,
-    ) -> None:
-        self._lives_max = lives_max
-        self._witnesses_max = witnesses_max
-        self._answers_max = answers_max
-        self._new_until_ms: int | None = None
-        self._is_first_start = False
-        self.is_of_a_new_store = False
-        """Had the store never had a message when it was opened, a while ago at most?"""
-        self._numbers_given = 0
-        self._numbers: OrderedDict[str, int] = OrderedDict()
-        """Topic → number of its present life; topics that were deleted since boot only."""
-        self._made_again: Mapping[str, object] = {}
-        """Topics of which the log holds messages of an earlier life."""
-        self._witnesses: OrderedDict[str, dict[Witness, set[int]]] = OrderedDict()
-        """Topic → its witnesses, each with the queues whose present life it has read."""
-        self._witnesses_count = 0
-        self._answers: OrderedDict[tuple[str, str, int], tuple[int, tuple[Answer, ...]]] = (
-            OrderedDict()
-        )
-        """(address, topic, queue id) → the life of which it was answered, and the newest answers.
-        """
-        self._sets: OrderedDict[tuple[str, QueueKey], SetOffset] = OrderedDict()
-        """(address, queue) → the offset that was set, and did not show to be a tool's."""
-        self._gone_groups: OrderedDict[str, dict[str, bool]] = OrderedDict()
-        """Topic → groups that read it until they were deleted, and whether they had an offset."""
-        self._gone_groups_count = 0
-        self._listeners: dict[QueueKey, tuple[int, set[str]]] = {}
-        """Queue → the life of it that clients with offsets of their own read, and who they are."""
-        self._listeners_count = 0
-        self._listeners_max = listeners_max
-        self._kept: OrderedDict[QueueKey, tuple[int, tuple[str, ...]]] = OrderedDict()
-        """Queue of a deleted group → the life in which its members read it, and who they were."""
+    lives_max: int = TOMBSTONES_MAX
+    witnesses_max: int = LIFE_WITNESSES_MAX
+    answers_max: int = LIFE_ANSWERS_MAX
+    listeners_max: int = LIFE_LISTENERS_MAX
+    _new_until_ms: int | None = field(default=None, init=False)
+    _is_first_start: bool = field(default=False, init=False)
+    is_of_a_new_store: bool = field(default=False, init=False)
+    """Had the store never had a message when it was opened, a while ago at most?"""
+    _numbers_given: int = field(default=0, init=False)
+    _numbers: OrderedDict[str, int] = field(default_factory=OrderedDict, init=False)
+    """Topic → number of its present life; topics that were deleted since boot only."""
+    _made_again: Mapping[str, object] = field(default_factory=dict, init=False)
+    """Topics of which the log holds messages of an earlier life."""
+    _witnesses: OrderedDict[str, dict[Witness, set[int]]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    """Topic → its witnesses, each with the queues whose present life it has read."""
+    _witnesses_count: int = field(default=0, init=False)
+    _answers: OrderedDict[tuple[str, str, int], tuple[int, tuple[Answer, ...]]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    """(address, topic, queue id) → the life of which it was answered, and the newest answers.
+    """
+    _sets: OrderedDict[tuple[str, QueueKey], SetOffset] = field(
+        default_factory=OrderedDict, init=False
+    )
+    """(address, queue) → the offset that was set, and did not show to be a tool's."""
+    _gone_groups: OrderedDict[str, dict[str, bool]] = field(default_factory=OrderedDict, init=False)
+    """Topic → groups that read it until they were deleted, and whether they had an offset."""
+    _gone_groups_count: int = field(default=0, init=False)
+    _listeners: dict[QueueKey, tuple[int, set[str]]] = field(default_factory=dict, init=False)
+    """Queue → the life of it that clients with offsets of their own read, and who they are."""
+    _listeners_count: int = field(default=0, init=False)
+    _kept: OrderedDict[QueueKey, tuple[int, tuple[str, ...]]] = field(
+        default_factory=OrderedDict, init=False
+    )
+    """Queue of a deleted group → the life in which its members read it, and who they were."""
 
     def watch(
         self, made_again: Mapping[str, object], *, new_until_ms: int | None, is_first_start: bool
@@ -175,7 +175,7 @@ class TopicLives:
         self._numbers_given += 1
         self._numbers[topic] = self._numbers_given
         self._numbers.move_to_end(topic)
-        if len(self._numbers) > self._lives_max:
+        if len(self._numbers) > self.lives_max:
             self._numbers.popitem(last=False)
 
     def add_witnesses(self, topic: str, members: Iterable[Witness | None]) -> Iterator[None]:
@@ -190,7 +190,7 @@ class TopicLives:
                 yield
         if not witnesses:
             del self._witnesses[topic]
-        while self._witnesses_count > self._witnesses_max:
+        while self._witnesses_count > self.witnesses_max:
             _, oldest = self._witnesses.popitem(last=False)
             self._witnesses_count -= len(oldest)
 
@@ -216,7 +216,7 @@ class TopicLives:
         before = [one for one in self._of_this_life(key) if one != answer]
         self._answers[key] = self.number(topic), (*before[1 - ANSWERS_A_QUEUE :], answer)
         self._answers.move_to_end(key)
-        if len(self._answers) > self._answers_max:
+        if len(self._answers) > self.answers_max:
             self._answers.popitem(last=False)
 
     def answers(self, address: str, key: QueueKey) -> list[Answer]:
@@ -236,7 +236,7 @@ class TopicLives:
         groups = self._gone_groups.setdefault(topic, {})
         self._gone_groups_count += group not in groups
         groups[group] = groups.get(group, False) or has_offset
-        while self._gone_groups_count > self._witnesses_max:
+        while self._gone_groups_count > self.witnesses_max:
             _, oldest = self._gone_groups.popitem(last=False)
             self._gone_groups_count -= len(oldest)
 
@@ -251,7 +251,7 @@ class TopicLives:
         origin = None if before is None else self.before_set(address, key, before)
         self._sets[address, key] = SetOffset(self.number(key[1]), offset, origin)
         self._sets.move_to_end((address, key))
-        if len(self._sets) > self._answers_max:
+        if len(self._sets) > self.answers_max:
             self._sets.popitem(last=False)
 
     def before_set(self, address: str, key: QueueKey, offset: int) -> int | None:
@@ -267,7 +267,7 @@ class TopicLives:
             self._listeners_count -= len(names)
             names = set()
             self._listeners[key] = self.number(key[1]), names
-        if name not in names and self._listeners_count < self._listeners_max:
+        if name not in names and self._listeners_count < self.listeners_max:
             names.add(name)
             self._listeners_count += 1
 
@@ -279,13 +279,13 @@ class TopicLives:
     @property
     def has_room_for_listeners(self) -> bool:
         """Is each of them known?"""
-        return self._listeners_count < self._listeners_max
+        return self._listeners_count < self.listeners_max
 
     def keep_known(self, key: QueueKey, known_by: tuple[str, ...]) -> None:
         """The group was deleted: these clients know the present life of the queue all the same."""
         self._kept[key] = self.number(key[1]), known_by
         self._kept.move_to_end(key)
-        if len(self._kept) > self._answers_max:
+        if len(self._kept) > self.answers_max:
             self._kept.popitem(last=False)
 
     def known_by(self, key: QueueKey) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from engine.foundation.limits import (
     FILTER_COST_MAX,
@@ -65,29 +65,24 @@ class HeldPull:
         return min(FILTER_COST_MAX, self.filter_cost * LOOK_TESTS) if self.filters else 0
 
 
+@dataclass(slots=True, eq=False)
 class HeldPulls:
     """The hold table, keyed by topic and queue."""
 
-    def __init__(
-        self,
-        count_max: int = HELD_PULLS_MAX,
-        *,
-        filter_bytes_max: int = HELD_FILTER_BYTES_MAX,
-        cost_max: int = FILTER_COST_MAX,
-    ) -> None:
-        self._count_max = count_max
-        self._filter_bytes_max = filter_bytes_max
-        self._cost_max = cost_max
-        self._held: dict[tuple[str, int], list[HeldPull]] = {}
-        self.count = 0
-        self.filter_bytes = 0
-        """Memory that the tests of all held pulls take."""
+    count_max: int = HELD_PULLS_MAX
+    _: KW_ONLY
+    filter_bytes_max: int = HELD_FILTER_BYTES_MAX
+    cost_max: int = FILTER_COST_MAX
+    _held: dict[tuple[str, int], list[HeldPull]] = field(default_factory=dict, init=False)
+    count: int = field(default=0, init=False)
+    filter_bytes: int = field(default=0, init=False)
+    """Memory that the tests of all held pulls take."""
 
     def hold(self, pull: HeldPull) -> bool:
         """Park a pull; False when the table is full and it must be answered now."""
-        if self.count >= self._count_max:
+        if self.count >= self.count_max:
             return False
-        if pull.filter_bytes and self.filter_bytes + pull.filter_bytes > self._filter_bytes_max:
+        if pull.filter_bytes and self.filter_bytes + pull.filter_bytes > self.filter_bytes_max:
             return False
         self._held.setdefault((pull.topic, pull.queue_id), []).append(pull)
         self.count += 1
@@ -107,10 +102,10 @@ class HeldPulls:
             if held is None:
                 continue
             cost += sum([pull.filter_cost for pull in held])
-            if cost <= self._cost_max:
+            if cost <= self.cost_max:
                 woken += self.arrived(message)
             else:
-                cost = self._cost_max
+                cost = self.cost_max
                 woken += self._from(message)
         return woken
 

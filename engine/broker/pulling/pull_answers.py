@@ -10,6 +10,7 @@ purpose: holding pulls (long_poll).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from engine.broker.groups.readers import QueueKey, Readers
 from engine.broker.identity import BrokerNode, Role
@@ -38,36 +39,30 @@ def handed_to_nobody(_key: QueueKey, _span: range, _bodies: Sequence[Buffer]) ->
     """Nobody wants to hear of it."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class PullAnswers:
-    """The answers of one broker."""
+    """The answers of one broker.
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        store: MessageStore,
-        readers: Readers,
-        remembered: RememberedOffsets,
-        stats: BrokerStats,
-        cold_reads: ColdReadSums,
-        observer: Observer,
-        handed: Handed,
-    ) -> None:
-        """`handed` hears of each answer that brought a group further."""
-        self._node = node
-        self._store = store
-        self._readers = readers
-        self._remembered = remembered
-        self._stats = stats
-        self._cold_reads = cold_reads
-        self._observer = observer
-        self._handed = handed
-        self._far_bytes = min(FAR_BEHIND_BYTES, node.config.store.resident_bytes)
+    `handed` hears of each answer that brought a group further.
+    """
+
+    node: BrokerNode
+    store: MessageStore
+    readers: Readers
+    remembered: RememberedOffsets
+    stats: BrokerStats
+    cold_reads: ColdReadSums
+    observer: Observer
+    handed: Handed
+    _far_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._far_bytes = min(FAR_BEHIND_BYTES, self.node.config.store.resident_bytes)
 
     def read(self, pull: Pull) -> GetResult:
         """What the store has for it now."""
         header = pull.header
-        return self._store.get(
+        return self.store.get(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -82,7 +77,7 @@ class PullAnswers:
         """The answer of a node that gives its readers nothing, as RocketMQ's slave sends them to
         the master: they stay where they are. None: they read here. Hot.
         """
-        node = self._node
+        node = self.node
         if node.is_master or (node.role is Role.SLAVE and node.config.slave_read_enable):
             return None
         return self._at_the_master(pull)
@@ -110,7 +105,7 @@ class PullAnswers:
         self, pull: Pull, code: int, remark: str, next_begin_offset: int
     ) -> RemotingCommand:
         """An answer that was not read from the queue."""
-        store, queue = self._store, (pull.header.topic, pull.header.queue_id)
+        store, queue = self.store, (pull.header.topic, pull.header.queue_id)
         fields = _fields(
             pull,
             MASTER_ID,
@@ -123,7 +118,7 @@ class PullAnswers:
     def found(self, pull: Pull, found: GetResult) -> RemotingCommand:
         """What was read. The group's pulled mark moves, and counts."""
         code = code_of(found, pull.header.queue_offset)
-        if code == ResponseCode.PULL_OFFSET_MOVED and not self._node.is_master:
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self.node.is_master:
             return self._at_the_master(pull)  # A slave may lag behind: it moves nobody.
         body: bytes | memoryview = b""
         pieces: Sequence[memoryview] = ()
@@ -133,15 +128,15 @@ class PullAnswers:
             self._note_progress(pull, found, (body, *pieces))
         if found.count:
             group, topic, _ = pull.key
-            self._stats.got(group, topic, found.count, found.size_bytes)
+            self.stats.got(group, topic, found.count, found.size_bytes)
             behind_bytes = found.behind_bytes
             if behind_bytes is not None and behind_bytes > self._far_bytes:
                 self._note_cold(group, topic, found, behind_bytes)
         else:
-            self._stats.missed()
+            self.stats.missed()
         if code == ResponseCode.PULL_OFFSET_MOVED:
             begin = found.next_begin_offset
-            self._remembered.note_answer(pull.key, begin, pull.peer.address, asked=Asked.SENT)
+            self.remembered.note_answer(pull.key, begin, pull.peer.address, asked=Asked.SENT)
         suggested = self._suggested(pull, found)
         fields = _fields(
             pull,
@@ -156,15 +151,15 @@ class PullAnswers:
 
     def _suggested(self, pull: Pull, found: GetResult) -> int:
         """The broker id that the reader is to ask next."""
-        if not self._node.config.slave_read_enable:
+        if not self.node.config.slave_read_enable:
             return MASTER_ID
         group = pull.group_config
         is_slow = found.suggest_pulling_from_slave
         return group.which_broker_when_consume_slowly if is_slow else group.broker_id
 
     def _note_cold(self, group: str, topic: str, found: GetResult, behind_bytes: int) -> None:
-        config = self._node.config.store
-        self._cold_reads.add(
+        config = self.node.config.store
+        self.cold_reads.add(
             group,
             topic,
             messages=found.count,
@@ -178,7 +173,7 @@ class PullAnswers:
         """Move the group's pulled mark, and report what the answer delivers again."""
         if not pull.shared:
             return
-        moved, again = self._readers.answered(
+        moved, again = self.readers.answered(
             pull.key,
             pull.reader,
             from_offset=pull.header.queue_offset,
@@ -188,11 +183,11 @@ class PullAnswers:
             ),
         )
         if again is not None:
-            self._observer.observe(again)
+            self.observer.observe(again)
         if moved:
             group, topic, queue_id = pull.key
-            self._observer.pulled(group, topic, queue_id, found.next_begin_offset, pull.reader)
-            self._handed(pull.key, range(pull.header.queue_offset, found.next_begin_offset), bodies)
+            self.observer.pulled(group, topic, queue_id, found.next_begin_offset, pull.reader)
+            self.handed(pull.key, range(pull.header.queue_offset, found.next_begin_offset), bodies)
 
 
 def _fields(

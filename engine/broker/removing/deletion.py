@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
@@ -42,40 +42,28 @@ Forget = Callable[[str], Iterator[None]]
 """Forgets what a table has of the topic, or of the group, with this name; in steps."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Deletions:
-    """The deletions of one broker, under way and to come."""
+    """The deletions of one broker, under way and to come.
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        deleted_groups: DeletedGroups,
-        offsets: ConsumerOffsets,
-        new_lives: NewLives,
-        changes: TableChanges,
-        save_offsets: Callable[[], Awaitable[None]],
-        removals: Removals,
-        of_topics: Sequence[Forget],
-        of_groups: Sequence[Forget],
-    ) -> None:
-        """`of_topics`, `of_groups`: what forgets a topic or a group, in this order."""
-        self._store = store
-        self._topics = topics
-        self._group_configs = group_configs
-        self._deleted_groups = deleted_groups
-        self._offsets = offsets
-        self._new_lives = new_lives
-        self._changes = changes
-        self._save_offsets = save_offsets
-        self._removals = removals
-        self._of_topics = of_topics
-        self._of_groups = of_groups
-        self._under_way: dict[str, asyncio.Task[None]] = {}
-        """What is being deleted: "topic ..." or "group ..."."""
-        self._forgetting = asyncio.Lock()
-        """Held while all that is known of a group, or of a topic that is not here, is forgotten."""
+    `of_topics`, `of_groups`: what forgets a topic or a group, in this order.
+    """
+
+    store: MessageStore
+    topics: Topics
+    group_configs: GroupConfigs
+    deleted_groups: DeletedGroups
+    offsets: ConsumerOffsets
+    new_lives: NewLives
+    changes: TableChanges
+    save_offsets: Callable[[], Awaitable[None]]
+    removals: Removals
+    of_topics: Sequence[Forget]
+    of_groups: Sequence[Forget]
+    _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    """What is being deleted: "topic ..." or "group ..."."""
+    _forgetting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held while all that is known of a group, or of a topic that is not here, is forgotten."""
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic, its queues and all that is known of it, so that no crash brings it back.
@@ -113,24 +101,24 @@ class Deletions:
         await asyncio.shield(task)
 
     async def _delete_topic(self, topic: str) -> None:
-        store = self._store
-        is_here = self._topics.find(topic) is not None or store.has_held(topic)
+        store = self.store
+        is_here = self.topics.find(topic) is not None or store.has_held(topic)
 
         def forget() -> Iterator[None]:
-            was_here = is_here or self._offsets.is_of_any_group(topic)
-            if self._topics.delete(topic):
-                self._changes.of_topics()
-            steps = [self._new_lives.topic_goes(topic, readers.found.polling)]
-            steps += [forget(topic) for forget in self._of_topics]
+            was_here = is_here or self.offsets.is_of_any_group(topic)
+            if self.topics.delete(topic):
+                self.changes.of_topics()
+            steps = [self.new_lives.topic_goes(topic, readers.found.polling)]
+            steps += [forget(topic) for forget in self.of_topics]
             if was_here:
-                self._removals.topic_gone(topic)
+                self.removals.topic_gone(topic)
             return chain.from_iterable(steps)
 
-        self._topics.being_deleted[topic] = None
+        self.topics.being_deleted[topic] = None
         readers = TopicReaders()
         try:
             if is_here or store.is_being_deleted(topic):
-                await in_steps(self._new_lives.readers_of(topic, readers))
+                await in_steps(self.new_lives.readers_of(topic, readers))
                 await store.delete_topic(topic, forget, readers.found)
             else:
                 async with self._forgetting:  # Offsets may be kept of a topic that never was here.
@@ -140,25 +128,25 @@ class Deletions:
                 ResponseCode.SYSTEM_ERROR, f"topic {topic} is not deleted: {error}"
             ) from error
         finally:
-            del self._topics.being_deleted[topic]
+            del self.topics.being_deleted[topic]
 
     async def _delete_group(self, group: str) -> None:
-        configs = self._group_configs
+        configs = self.group_configs
         configs.being_deleted[group] = None
         try:
             async with self._forgetting:
-                if self._deleted_groups.is_full:
-                    await self._save_offsets()
-                was_known = self._removals.is_known(group)
-                if self._offsets.is_on_any_topic(group):
-                    self._deleted_groups.note(group)
-                    self._changes.of_settings()
+                if self.deleted_groups.is_full:
+                    await self.save_offsets()
+                was_known = self.removals.is_known(group)
+                if self.offsets.is_on_any_topic(group):
+                    self.deleted_groups.note(group)
+                    self.changes.of_settings()
                 if configs.delete(group):
-                    self._changes.of_settings()
-                steps = [self._new_lives.group_goes(group)]
-                steps += [forget(group) for forget in self._of_groups]
+                    self.changes.of_settings()
+                steps = [self.new_lives.group_goes(group)]
+                steps += [forget(group) for forget in self.of_groups]
                 if was_known:
-                    self._removals.group_gone(group)
+                    self.removals.group_gone(group)
                 await in_steps(chain.from_iterable(steps))
         finally:
             del configs.being_deleted[group]

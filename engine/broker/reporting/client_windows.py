@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.members import ClientChannel, Member
@@ -83,77 +84,56 @@ UNANSWERED_MS = 12 * SECOND_MS
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ClientWindows:
     """Asks, and reports what was answered."""
 
-    def __init__(
-        self,
-        *,
-        client_stats: ClientStats,
-        clock: Clock,
-        doubtful_readers: DoubtfulReaders,
-        emit_marks: Callable[[Sequence[QueueKey]], None],
-        groups: ConsumerGroups,
-        is_mark_emitted: Callable[[QueueKey], bool],
-        node: BrokerNode,
-        observer: Observer,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        remembered: RememberedOffsets,
-        store: MessageStore,
-        topics: Topics,
-    ) -> None:
-        self._client_stats = client_stats
-        self._clock = clock
-        self._doubtful_readers = doubtful_readers
-        self._emit_marks = emit_marks
-        self._groups = groups
-        self._is_mark_emitted = is_mark_emitted
-        self._node = node
-        self._observer = observer
-        self._offsets = offsets
-        self._readers = readers
-        self._remembered = remembered
-        self._store = store
-        self._topics = topics
-        self._asked_ms: dict[tuple[str, str], int] = {}
-        self._answered_ms: dict[tuple[str, str], int] = {}
-        """When each member reported last what it holds."""
-        self._under_way: set[tuple[str, str]] = set()
-        self._read: dict[QueueKey, None] = {}
-        """Queues of groups that were pulled a moment ago."""
-        self._patience_ms = max(
-            UNANSWERED_MS,
-            2
-            * (
-                self._node.config.window_sample_interval_ms
-                + self._node.config.window_ask_timeout_ms
-            ),
-        )
-        self._retries_emitted_ms: dict[tuple[str, str], int] = {}
-        """Up to when each member's local retries have been reported."""
-        config = self._node.config
-        self._windows = EmittedWindows(
-            # The next answer comes an interval later; what is reported must not be older by then.
-            max(1, config.full_sample_interval_ms - config.window_sample_interval_ms)
-        )
-        self._stats = EmittedStats(
-            rest_ms=2 * config.window_sample_interval_ms,
-            interval_ms=max(1, config.full_sample_interval_ms - config.window_sample_interval_ms),
-        )
-        self._clocks = ClientClocks()
-        self._stacks_asked_ms: dict[tuple[str, str], int] = {}
-        """When each member was asked for its stacks."""
-        self._clients_asked_ms: dict[str, int] = {}
-        """When each client was: it may be a member of several groups."""
-        self._stack_questions = 0
-        """Under way."""
+    client_stats: ClientStats
+    clock: Clock
+    doubtful_readers: DoubtfulReaders
+    emit_marks: Callable[[Sequence[QueueKey]], None]
+    groups: ConsumerGroups
+    is_mark_emitted: Callable[[QueueKey], bool]
+    node: BrokerNode
+    observer: Observer
+    offsets: ConsumerOffsets
+    readers: Readers
+    remembered: RememberedOffsets
+    store: MessageStore
+    topics: Topics
+    _asked_ms: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    _answered_ms: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    """When each member reported last what it holds."""
+    _under_way: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _read: dict[QueueKey, None] = field(default_factory=dict, init=False)
+    """Queues of groups that were pulled a moment ago."""
+    _retries_emitted_ms: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    """Up to when each member's local retries have been reported."""
+    _windows: EmittedWindows = field(init=False)
+    _stats: EmittedStats = field(init=False)
+    _clocks: ClientClocks = field(default_factory=ClientClocks, init=False)
+    _stacks_asked_ms: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    """When each member was asked for its stacks."""
+    _clients_asked_ms: dict[str, int] = field(default_factory=dict, init=False)
+    """When each client was: it may be a member of several groups."""
+    _stack_questions: int = field(default=0, init=False)
+    """Under way."""
+    _patience_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = self.node.config
+        interval_ms = config.window_sample_interval_ms
+        self._patience_ms = max(UNANSWERED_MS, 2 * (interval_ms + config.window_ask_timeout_ms))
+        # The next answer comes an interval later; what is reported must not be older by then.
+        fresh_ms = max(1, config.full_sample_interval_ms - interval_ms)
+        self._windows = EmittedWindows(fresh_ms)
+        self._stats = EmittedStats(rest_ms=2 * interval_ms, interval_ms=fresh_ms)
 
     async def run(self) -> None:
         """Ask each consumer in its turn, until cancelled."""
         async with asyncio.TaskGroup() as questions:
             while True:
-                now_ms = self._clock.steady_ms()
+                now_ms = self.clock.steady_ms()
                 for due in self.due(now_ms):
                     for group, channel in due:
                         self._asked_ms[group, channel.client_id] = now_ms
@@ -161,14 +141,14 @@ class ClientWindows:
                         questions.create_task(self._ask(group, channel), name="ask client window")
                     await asyncio.sleep(0)
                 await asyncio.sleep(
-                    min(SECOND_MS, self._node.config.window_sample_interval_ms) / SECOND_MS
+                    min(SECOND_MS, self.node.config.window_sample_interval_ms) / SECOND_MS
                 )
 
     def due(self, now_ms: int) -> Iterator[list[tuple[str, ClientChannel]]]:
         """Whom to ask now, with the group to ask about: step by step, each of which looks at
         LOOP_STEP_ENTRIES_MAX queues or members at most. `now_ms` is steady time.
         """
-        interval_ms = self._node.config.window_sample_interval_ms
+        interval_ms = self.node.config.window_sample_interval_ms
         urgent: dict[tuple[str, str], None] = {}
         due: list[tuple[str, ClientChannel]] = []
         looked_at = 0
@@ -180,7 +160,7 @@ class ClientWindows:
                 yield []
         for name, member in self._members():
             key = (name, member.client_id)
-            is_urgent = key in urgent or self._doubtful_readers.is_due(key, now_ms)
+            is_urgent = key in urgent or self.doubtful_readers.is_due(key, now_ms)
             patience_ms = min(SECOND_MS, interval_ms) if is_urgent else interval_ms
             asked_ms = self._asked_ms.get(key, now_ms - patience_ms)
             if key not in self._under_way and now_ms - asked_ms >= patience_ms:
@@ -193,7 +173,7 @@ class ClientWindows:
         for key in list(self._asked_ms):
             for gone in self._forget_unless_member(*key, now_ms=now_ms):
                 if gone is not None:
-                    self._observer.observe(gone)
+                    self.observer.observe(gone)
                 looked_at += 1
                 if not looked_at % LOOP_STEP_ENTRIES_MAX:
                     yield []
@@ -203,7 +183,7 @@ class ClientWindows:
 
     def _members(self) -> Iterator[tuple[str, Member]]:
         """Every member with its group's name; both may change between two of them."""
-        for group in list(self._groups.all()):
+        for group in list(self.groups.all()):
             for member in list(group.members.values()):
                 yield group.name, member
 
@@ -211,7 +191,7 @@ class ClientWindows:
         self, name: str, client_id: str, *, now_ms: int
     ) -> Iterator[ClientWindow | None]:
         """Facts about the windows of a member that is gone, or no longer answers."""
-        group = self._groups.of(name)
+        group = self.groups.of(name)
         if group is not None and client_id in group.members:
             answered_ms = self._answered_ms.get((name, client_id), now_ms)
             if now_ms - answered_ms >= self._patience_ms:
@@ -224,8 +204,8 @@ class ClientWindows:
             self._clients_asked_ms.pop(client_id, None)
             self._clocks.forget(client_id)
             self._stats.forget(name, client_id)
-            self._doubtful_readers.forget((name, client_id))
-            self._client_stats.forget(name, client_id)
+            self.doubtful_readers.forget((name, client_id))
+            self.client_stats.forget(name, client_id)
             yield from self._windows.forget(name, client_id)
 
     def _urgent_readers(self, now_ms: int) -> Iterator[tuple[str, str] | None]:
@@ -233,12 +213,12 @@ class ClientWindows:
         still all the same, or when it began not long ago and has not been asked since; else None,
         and None as well when it was only noted.
         """
-        wall_ms = self._clock.now_ms()
-        for key in self._readers.take_pulled():  # To note a hundred thousand at once takes 60 ms.
+        wall_ms = self.clock.now_ms()
+        for key in self.readers.take_pulled():  # To note a hundred thousand at once takes 60 ms.
             self._read[key] = None
             yield None
         for key in list(self._read):
-            reading = self._readers.of(key)
+            reading = self.readers.of(key)
             if (
                 reading is None
                 or reading.last_pull_ms is None
@@ -248,12 +228,12 @@ class ClientWindows:
                 yield None
                 continue
             group, topic, queue_id = key
-            committed = self._offsets.committed(group, topic, queue_id)
+            committed = self.offsets.committed(group, topic, queue_id)
             if reading.stood_since_ms is None or reading.stood_at != committed:
                 reading.stood_at, reading.stood_since_ms = committed, now_ms
             stands = now_ms - reading.stood_since_ms >= FROZEN_AFTER_MS and (
                 committed or 0
-            ) < self._store.max_offset(topic, queue_id)
+            ) < self.store.max_offset(topic, queue_id)
             is_urgent = stands or self._has_just_begun(group, reading, now_ms)
             yield (group, reading.reader) if is_urgent and reading.reader is not None else None
 
@@ -271,12 +251,12 @@ class ClientWindows:
             info = await self._running_info(group, channel)
         except TidemarkError as error:
             _log.debug("%s does not say what it holds for %s: %s", channel.client_id, group, error)
-            self._client_stats.take(group, channel.client_id, {})
+            self.client_stats.take(group, channel.client_id, {})
             return
         finally:
             self._under_way.discard((group, channel.client_id))
         if info.says_nothing:  # An answer, by which nothing is known of it.
-            self._client_stats.take(group, channel.client_id, {})
+            self.client_stats.take(group, channel.client_id, {})
             return
         await self._emit(group, channel, info)
         await self._ask_for_stacks(group, channel)
@@ -296,14 +276,14 @@ class ClientWindows:
         if member not in self._asked_ms:
             return
         ours = self._ours(group, Client(client_id, channel.peer.address), info)
-        self._answered_ms[member] = self._clock.steady_ms()
+        self._answered_ms[member] = self.clock.steady_ms()
         self._emit_local_retries(group, client_id, ours)
         figures = self._figures(info)
-        self._client_stats.take(group, client_id, figures)
+        self.client_stats.take(group, client_id, figures)
         self._emit_stats(stats_of(group, client_id, info, figures))
         stacks = None if info.jstack is None else consume_threads(info.jstack)
         orderly, whole = is_orderly(info), taken_whole(info)
-        ahead_ms = self._clocks.ahead_ms(client_id, info, self._clock.now_ms())
+        ahead_ms = self._clocks.ahead_ms(client_id, info, self.clock.now_ms())
         for number, (queue, process_queue) in enumerate(ours, 1):
             window = window_of(
                 *(group, client_id, queue, process_queue),
@@ -315,7 +295,7 @@ class ClientWindows:
                 window.stack = stack_of(process_queue, stacks)
             self._emit_window(window)
             if process_queue.processed_offset is not None:
-                self._readers.processed(
+                self.readers.processed(
                     (group, queue.topic, queue.queue_id), process_queue.processed_offset
                 )
             if not number % LOOP_STEP_ENTRIES_MAX:
@@ -325,7 +305,7 @@ class ClientWindows:
         held = {(queue.topic, queue.queue_id): None for queue, _ in ours}
         for window_gone in self._windows.given_up(group, client_id, held):
             if window_gone is not None:
-                self._observer.observe(window_gone)
+                self.observer.observe(window_gone)
         self._emit_given_back(member, held)
 
     def _emit_given_back(self, member: MemberKey, held: Collection[Place]) -> None:
@@ -333,35 +313,35 @@ class ClientWindows:
         said to hold, that it does no more is a fact already.
         """
         asked_ms = self._asked_ms[member]
-        for place in self._doubtful_readers.given_back(member, held, asked_ms=asked_ms):
+        for place in self.doubtful_readers.given_back(member, held, asked_ms=asked_ms):
             key = (member[0], *place)
-            if self._topics.find(place[0]) is not None and self._is_mark_emitted(key):
-                self._observer.observe(holds_nothing(member, place))
+            if self.topics.find(place[0]) is not None and self.is_mark_emitted(key):
+                self.observer.observe(holds_nothing(member, place))
 
     def _emit_stats(self, all_stats: list[ConsumeStats]) -> None:
-        at, now_ms = self._observer.emitted_up_to(), self._clock.steady_ms()
+        at, now_ms = self.observer.emitted_up_to(), self.clock.steady_ms()
         losses = -1 if at is None else at.losses  # What is reported now is lost.
         for stats in all_stats:
             if self._stats.is_news(stats, now_ms, losses=losses):
-                self._observer.observe(stats)
+                self.observer.observe(stats)
 
     def _emit_window(self, window: ClientWindow) -> None:
-        at = self._observer.emitted_up_to()
+        at = self.observer.emitted_up_to()
         losses = -1 if at is None else at.losses  # What is reported now is lost.
         if not self._windows.knows(window):
             # How far the group is comes first: nobody can do anything with a window of a queue that
             # the group was never said to read.
             key = (window.group, window.topic, window.queue_id)
-            self._emit_marks([key])
-            if not window.held_count and not self._is_mark_emitted(key):
+            self.emit_marks([key])
+            if not window.held_count and not self.is_mark_emitted(key):
                 return  # It never pulled, and holds nothing. The next answer comes soon.
-        if self._windows.is_news(window, self._clock.steady_ms(), losses=losses):
-            self._observer.observe(window)
+        if self._windows.is_news(window, self.clock.steady_ms(), losses=losses):
+            self.observer.observe(window)
 
     async def _ask_for_stacks(self, group: str, channel: ClientChannel) -> None:
         """Of a head that stands, find out where its listener does."""
-        member, now_ms = (group, channel.client_id), self._clock.steady_ms()
-        stood_ms = STANDS_AFTER_SAMPLES * self._node.config.window_sample_interval_ms
+        member, now_ms = (group, channel.client_id), self.clock.steady_ms()
+        stood_ms = STANDS_AFTER_SAMPLES * self.node.config.window_sample_interval_ms
         if (
             member not in self._asked_ms
             or member in self._under_way
@@ -398,9 +378,9 @@ class ClientWindows:
         return [
             (queue, process_queue)
             for queue, process_queue in sorted(info.mq_table.items())
-            if queue.broker_name == self._node.config.broker_name
-            and self._topics.find(queue.topic) is not None
-            and self._remembered.holds_present_life((group, queue.topic, queue.queue_id), client)
+            if queue.broker_name == self.node.config.broker_name
+            and self.topics.find(queue.topic) is not None
+            and self.remembered.holds_present_life((group, queue.topic, queue.queue_id), client)
         ]
 
     def _emit_local_retries(
@@ -414,7 +394,7 @@ class ClientWindows:
                 if at_ms <= emitted_ms:
                     continue
                 newest_ms = max(newest_ms, at_ms)
-                self._observer.observe(
+                self.observer.observe(
                     RetryStep(
                         message_id=message_id,
                         origin_topic=queue.topic,
@@ -431,7 +411,7 @@ class ClientWindows:
 
     def _figures(self, info: ConsumerRunningInfo) -> dict[str, ConsumeStatus]:
         """What it says of topics that are here: others may have any name."""
-        topics = self._topics
+        topics = self.topics
         return {
             topic: figures
             for topic, figures in info.status_table.items()
@@ -446,7 +426,7 @@ class ClientWindows:
         ).encode()
         command = RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
         response = await channel.peer.invoke(
-            command, timeout_ms=self._node.config.window_ask_timeout_ms
+            command, timeout_ms=self.node.config.window_ask_timeout_ms
         )
         if response.code != ResponseCode.SUCCESS:
             raise RequestRefused(response.code, response.remark or "no remark")

@@ -13,7 +13,7 @@ members have said for a minute what they read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
@@ -38,36 +38,25 @@ class Left:
     """Its queues of a topic that it has left, of which marks were reported."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class LeavingTopics:
     """The topics that groups have left, and those that they may be about to leave."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        group_configs: GroupConfigs,
-        group_queues: GroupQueues,
-        groups: ConsumerGroups,
-        offsets: ConsumerOffsets,
-        store: MessageStore,
-        topics: Topics,
-        pairs: EmittedPairs,
-    ) -> None:
-        self._clock = clock
-        self._group_configs = group_configs
-        self._group_queues = group_queues
-        self._groups = groups
-        self._offsets = offsets
-        self._store = store
-        self._topics = topics
-        self._pairs = pairs
-        self._known = LeftTopics()
-        self._wanted: dict[str, None] = {}
-        """Groups to be looked at."""
-        self._due: list[tuple[int, str]] = []
-        """A heap of when to look again, and at which group; steady time."""
-        self._timed: dict[str, None] = {}
-        """Groups that are in `_due`."""
+    clock: Clock
+    group_configs: GroupConfigs
+    group_queues: GroupQueues
+    groups: ConsumerGroups
+    offsets: ConsumerOffsets
+    store: MessageStore
+    topics: Topics
+    pairs: EmittedPairs
+    _known: LeftTopics = field(default_factory=LeftTopics, init=False)
+    _wanted: dict[str, None] = field(default_factory=dict, init=False)
+    """Groups to be looked at."""
+    _due: list[tuple[int, str]] = field(default_factory=list, init=False)
+    """A heap of when to look again, and at which group; steady time."""
+    _timed: dict[str, None] = field(default_factory=dict, init=False)
+    """Groups that are in `_due`."""
 
     def __contains__(self, pair: tuple[str, str]) -> bool:
         """Has the group left the topic? Hot."""
@@ -85,7 +74,7 @@ class LeavingTopics:
         """What groups have left or name no more, and queues of topics that they read again; None
         after each group. `now_ms` is steady time.
         """
-        self._wanted.update(self._groups.take_said_anew())
+        self._wanted.update(self.groups.take_said_anew())
         while self._due and self._due[0][0] <= now_ms:
             _, group = heappop(self._due)
             del self._timed[group]
@@ -108,17 +97,17 @@ class LeavingTopics:
         yield from self._known.forget_topic(topic)
 
     def _look(self, group: str, now_ms: int) -> Iterator[Left | list[QueueKey]]:
-        members = self._groups.of(group)
+        members = self.groups.of(group)
         if members is None:
             self._known.pause(group)
             return
-        if members.broadcasting or group in self._group_configs.being_deleted:
+        if members.broadcasting or group in self.group_configs.being_deleted:
             return
         was_left = self._known.topics_of(group)
         topics = [
             topic
-            for topic in dict.fromkeys((*self._pairs.topics_of(group), *was_left))
-            if topic not in self._topics.being_deleted
+            for topic in dict.fromkeys((*self.pairs.topics_of(group), *was_left))
+            if topic not in self.topics.being_deleted
         ]
         found = self._known.look(
             group,
@@ -130,17 +119,17 @@ class LeavingTopics:
         for event in found:
             assert event.topic is not None, "a topic is left"
             is_left = event.kind == TOPIC_LEFT
-            yield Left(event, self._pairs.of_pair(group, event.topic) if is_left else [])
+            yield Left(event, self.pairs.of_pair(group, event.topic) if is_left else [])
         for topic in was_left:
             if (group, topic) not in self._known:
-                yield self._group_queues.queues_of(group, topic)
+                yield self.group_queues.queues_of(group, topic)
         since_ms = self._known.unnamed_since_ms(group)
         if since_ms is not None and group not in self._timed:
             heappush(self._due, (since_ms + LEFT_AFTER_MS, group))
             self._timed[group] = None
 
     def _unread(self, group: str, topic: str) -> int:
-        offsets, store = self._offsets.queues(group, topic), self._store
+        offsets, store = self.offsets.queues(group, topic), self.store
         return sum(
             max(0, store.max_offset(topic, queue_id) - offset)
             for queue_id, offset in offsets.items()
@@ -148,6 +137,6 @@ class LeavingTopics:
 
     def _pulled(self, group: str, topics: list[str], now_ms: int) -> dict[str, int]:
         """When each topic was pulled last, in steady time."""
-        ahead_ms = now_ms - self._clock.now_ms()
-        found = {topic: self._group_queues.last_pull(group, topic) for topic in topics}
+        ahead_ms = now_ms - self.clock.now_ms()
+        found = {topic: self.group_queues.last_pull(group, topic) for topic in topics}
         return {topic: one[0] + ahead_ms for topic, one in found.items() if one is not None}

@@ -49,45 +49,34 @@ class Reads:
     groups: dict[str, GroupRead] = field(default_factory=dict)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class MarkReader:
     """Reads the marks of one broker."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        store: MessageStore,
-        topics: Topics,
-        groups: ConsumerGroups,
-        locks: QueueLocks,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        unsynced: UnsyncedReads,
-    ) -> None:
-        self._node = node
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._locks = locks
-        self._offsets = offsets
-        self._readers = readers
-        self._unsynced = unsynced
-        self._broadcasting: dict[str, None] = {}
-        """Groups whose members broadcast, or did when the last of them left."""
+    node: BrokerNode
+    store: MessageStore
+    topics: Topics
+    groups: ConsumerGroups
+    locks: QueueLocks
+    offsets: ConsumerOffsets
+    readers: Readers
+    unsynced: UnsyncedReads
+    _broadcasting: dict[str, None] = field(default_factory=dict, init=False)
+    """Groups whose members broadcast, or did when the last of them left."""
 
     @property
     def has_replicas(self) -> bool:
         """Has a slave reported what it has?"""
-        return self._store.replicated_end is not None
+        return self.store.replicated_end is not None
 
     def of_queue(self, topic: str, queue_id: int) -> tuple[QueueMarks, bool] | None:
         """The marks of a queue, and may anybody pull from it? None when there is no such queue."""
-        marks = self._store.marks_of(topic, queue_id)
+        marks = self.store.marks_of(topic, queue_id)
         return None if marks is None else (marks, self._is_readable(topic, queue_id))
 
     def is_waited_for(self, key: QueueKey, pulled: int | None) -> bool:
         """Are there messages on the queue that the group, which pulled so far, has not consumed?"""
-        return are_waiting(self._offsets.committed(*key), pulled, self._store.max_offset(*key[1:]))
+        return are_waiting(self.offsets.committed(*key), pulled, self.store.max_offset(*key[1:]))
 
     def forget_group(self, group: str) -> None:
         """The group was deleted."""
@@ -95,7 +84,7 @@ class MarkReader:
 
     def _is_readable(self, topic: str, queue_id: int) -> bool:
         """May anybody pull from it? Not beyond readQueueNums, nor without read permission."""
-        config = self._topics.find(topic)
+        config = self.topics.find(topic)
         return (
             config is not None
             and queue_id < config.read_queue_nums
@@ -103,11 +92,11 @@ class MarkReader:
         )
 
     def _read(self, topic: str, queue_id: int) -> QueueRead:
-        marks = self._store.marks_of(topic, queue_id)
+        marks = self.store.marks_of(topic, queue_id)
         return QueueRead(marks or NO_MESSAGES, self._is_readable(topic, queue_id), {})
 
     def _read_group(self, group: str) -> GroupRead:
-        members, may_have_leases = self._groups.of(group), self._locks.may_have(group)
+        members, may_have_leases = self.groups.of(group), self.locks.may_have(group)
         if members is None:
             return BROADCASTING if group in self._broadcasting else None, 0, may_have_leases
         self._note_model(group, is_broadcasting=members.broadcasting)
@@ -127,8 +116,8 @@ class MarkReader:
         reports; no marks when the group never pulled it and has no offset for it. Hot.
         """
         group, topic, queue_id = key
-        committed, persisted, reported = self._offsets.standing(key)
-        reading = self._readers.of(key)
+        committed, persisted, reported = self.offsets.standing(key)
+        reading = self.readers.of(key)
         if committed is None and reading is None:
             return None, reported
         read = reads.queues.get((topic, queue_id))
@@ -144,10 +133,10 @@ class MarkReader:
             pulled, processed = reading.pulled_offset, reading.processed_offset
             last_puller, last_pull_ms = reading.last_puller, reading.last_pull_ms
             if pulled is not None and pulled > flushed:
-                self._unsynced.pulled(key, pulled, reading.pulled_by)
+                self.unsynced.pulled(key, pulled, reading.pulled_by)
         holder = None
         if may_have_leases:
-            holder = self._locks.holder_of(key, self._node.config.broker_name, now_ms=now_ms)
+            holder = self.locks.holder_of(key, self.node.config.broker_name, now_ms=now_ms)
         at = read.at.get(committed)  # Groups that keep pace are at the same message.
         if at is None:
             at = read.at[committed] = self._message_at(topic, queue_id, committed, read)
@@ -189,7 +178,7 @@ class MarkReader:
         first = max(began, marks.min_offset)
         if first >= marks.max_offset:
             return None
-        return self._store.store_time_at(topic, queue_id, first)
+        return self.store.store_time_at(topic, queue_id, first)
 
     def _message_at(
         self, topic: str, queue_id: int, committed: int | None, read: QueueRead
@@ -201,7 +190,7 @@ class MarkReader:
         )
         if committed is None or state not in {"EXACT", "UNREADABLE"}:
             return state, None
-        store_time_ms = self._store.store_time_at(topic, queue_id, committed)
+        store_time_ms = self.store.store_time_at(topic, queue_id, committed)
         if store_time_ms is None:  # Its bytes went between the two looks: retention was faster.
             return "PURGED", None
         return state, store_time_ms

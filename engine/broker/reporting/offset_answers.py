@@ -7,6 +7,8 @@ rows beyond the rate are counted and not emitted.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from engine.broker.groups.group_configs import TOOLS_GROUP, GroupConfigs
 from engine.broker.groups.members import client_id_of
 from engine.broker.groups.readers import DoubtfulReaders, QueueKey, Readers
@@ -42,28 +44,20 @@ class RowsPerSecond:
         return True
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class OffsetAnswers:
     """The facts about the answers of one broker."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        topics: Topics,
-        group_configs: GroupConfigs,
-        offsets: ConsumerOffsets,
-        readers: Readers,
-        doubtful_readers: DoubtfulReaders,
-        observer: Observer,
-    ) -> None:
-        self._clock = clock
-        self._topics = topics
-        self._group_configs = group_configs
-        self._offsets = offsets
-        self._readers = readers
-        self._doubtful_readers = doubtful_readers
-        self._observer = observer
-        self._answers = RowsPerSecond(OFFSET_ANSWERS_TOLD_A_SECOND)
+    clock: Clock
+    topics: Topics
+    group_configs: GroupConfigs
+    offsets: ConsumerOffsets
+    readers: Readers
+    doubtful_readers: DoubtfulReaders
+    observer: Observer
+    _answers: RowsPerSecond = field(
+        default_factory=lambda: RowsPerSecond(OFFSET_ANSWERS_TOLD_A_SECOND), init=False
+    )
 
     def emit(self, peer: Peer, key: QueueKey, offset: int | None) -> None:
         """The client was answered this offset: who goes on there, and what is known of it: the
@@ -73,26 +67,26 @@ class OffsetAnswers:
         group, topic, queue_id = key
         client_id = client_id_of(peer)
         if (
-            self._topics.find(topic) is None
+            self.topics.find(topic) is None
             or group == TOOLS_GROUP
-            or not (self._group_configs.known(group) or self._offsets.has_any(group))
-            or not self._answers.has_room(self._clock.steady_ms())
+            or not (self.group_configs.known(group) or self.offsets.has_any(group))
+            or not self._answers.has_room(self.clock.steady_ms())
         ):
             return
-        reading = self._readers.of(key)
+        reading = self.readers.of(key)
         if reading is not None:  # Who asked may begin, and who read before may go on.
             for name in {client_id: None, reading.last_puller: None}:
                 if name is not None:
                     place = (topic, queue_id)
-                    self._doubtful_readers.arises((group, name), place, self._clock.steady_ms())
-        self._observer.observe(
+                    self.doubtful_readers.arises((group, name), place, self.clock.steady_ms())
+        self.observer.observe(
             OffsetAnswer(
                 client_id=client_id,
                 group=group,
                 topic=topic,
                 queue_id=queue_id,
                 told_offset=offset,
-                committed=self._offsets.committed(*key),
+                committed=self.offsets.committed(*key),
                 pulled=None if reading is None else reading.pulled_offset,
                 last_puller=None if reading is None else reading.last_puller,
             )

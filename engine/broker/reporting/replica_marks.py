@@ -11,6 +11,7 @@ reports that. Absent on purpose: slaves' own facts; a slave emits none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from engine.broker.identity import BrokerNode
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
@@ -27,34 +28,29 @@ AGAIN_MS = 10 * SECOND_MS
 """A slave that lacks something is reported so often, though it stands."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ReplicaMarks:
-    """What was reported of the slaves of one broker."""
+    """What was reported of the slaves of one broker.
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        observer: Observer,
-        store: MessageStore,
-        clock: Clock,
-        replicas: Callable[[], Iterable[Replica]],
-        needed: Callable[[], int],
-    ) -> None:
-        """`needed`: slaves that a put waits for."""
-        self._node = node
-        self._observer = observer
-        self._store = store
-        self._clock = clock
-        self._replicas = replicas
-        self._needed = needed
-        self._emitted: dict[str | None, tuple[tuple[int, int | None], int]] = {}
-        """Slave → the master's end and its own, as reported last; steady time from which on the
-        same is reported again. None: there is no slave."""
+    `needed`: slaves that a put waits for.
+    """
+
+    node: BrokerNode
+    observer: Observer
+    store: MessageStore
+    clock: Clock
+    replicas: Callable[[], Iterable[Replica]]
+    needed: Callable[[], int]
+    _emitted: dict[str | None, tuple[tuple[int, int | None], int]] = field(
+        default_factory=dict, init=False
+    )
+    """Slave → the master's end and its own, as reported last; steady time from which on the
+    same is reported again. None: there is no slave."""
 
     def sample(self) -> None:
         """Report the slaves that came, went, or have other ends than a second before."""
-        written = self._store.physical_max
-        ends = {one.address: one.end for one in self._replicas()} if self._node.is_master else {}
+        written = self.store.physical_max
+        ends = {one.address: one.end for one in self.replicas()} if self.node.is_master else {}
         for lost in [one for one in self._emitted if one is not None and one not in ends]:
             del self._emitted[lost]
             self._note(LOST, lost)
@@ -69,24 +65,24 @@ class ReplicaMarks:
 
     @property
     def _waits_for_slaves(self) -> bool:
-        return self._node.is_master and self._needed() > 0
+        return self.node.is_master and self.needed() > 0
 
     def _note(self, kind: str, replica: str) -> None:
-        detail = f"slave {replica} of a {self._node.config.broker_role.value}"
-        self._observer.observe(LifecycleEvent(kind, detail, address=replica))
+        detail = f"slave {replica} of a {self.node.config.broker_role.value}"
+        self.observer.observe(LifecycleEvent(kind, detail, address=replica))
 
     def _emit(self, replica: str | None, marks: tuple[int, int | None]) -> None:
         written, end = marks
-        now_ms = self._clock.steady_ms()
+        now_ms = self.clock.steady_ms()
         before, again_ms = self._emitted.get(replica, (None, 0))
         if before == marks and (written == end or now_ms < again_ms):
             return
         self._emitted[replica] = marks, now_ms + AGAIN_MS
-        self._observer.observe(
+        self.observer.observe(
             FlushDone(
                 COMPONENT,
                 ACTION,
-                self._node.config.broker_role.value,
+                self.node.config.broker_role.value,
                 written,
                 end,
                 store_time_ms=None,

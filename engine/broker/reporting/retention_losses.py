@@ -94,24 +94,19 @@ COPIES_MAX = 4096
 END_OF_TIME_MS = 2**63 - 1
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class ExpiredDeadLetters:
     """Reports failed messages that end undelivered."""
 
-    def __init__(
-        self,
-        *,
-        observer: Observer,
-        store: MessageStore,
-    ) -> None:
-        self._observer = observer
-        self._store = store
+    observer: Observer
+    store: MessageStore
 
     def emit_expired(self, physical_min: int, cursors: Mapping[int, int]) -> Iterator[None]:
         """Report the undecided dead letters and the retries still to come below `physical_min`, at
         most EXPIRED_DEAD_LETTERS_MAX of each, in steps; `cursors` has the next offset of each delay
         level.
         """
-        topics = [topic for topic, _ in self._store.queues() if topic.startswith(DLQ_PREFIX)]
+        topics = [topic for topic, _ in self.store.queues() if topic.startswith(DLQ_PREFIX)]
         reason = "deleted by retention before anybody decided about it"
         yield from self._emit(self._undecided(topics, physical_min), reason)
         reason = "deleted by retention before its next delivery"
@@ -120,7 +115,7 @@ class ExpiredDeadLetters:
     def emit_deleted(self, topic: str) -> Iterator[None]:
         """Report the undecided ones of a dead-letter topic that is about to be deleted, alike."""
         reason = "deleted with its topic before anybody decided about it"
-        yield from self._emit(self._undecided([topic], self._store.physical_max), reason)
+        yield from self._emit(self._undecided([topic], self.store.physical_max), reason)
 
     def _emit(
         self, looked_at: Iterable[tuple[str, MessageExt] | None], reason: str
@@ -134,10 +129,10 @@ class ExpiredDeadLetters:
             group, message = expired
             if count == EXPIRED_DEAD_LETTERS_MAX:
                 detail = f"more than {EXPIRED_DEAD_LETTERS_MAX} {reason}"
-                self._observer.observe(LifecycleEvent("EXPIRED_DEAD_LETTERS", detail))
+                self.observer.observe(LifecycleEvent("EXPIRED_DEAD_LETTERS", detail))
                 return
             count += 1
-            self._observer.observe(
+            self.observer.observe(
                 RetryStep(
                     message_id=message.uniq_key,
                     origin_topic=message.properties.get(PROPERTY_RETRY_TOPIC),
@@ -165,7 +160,7 @@ class ExpiredDeadLetters:
     ) -> Iterator[tuple[str, MessageExt] | None]:
         """(group, retry) of those that wait for their time and are about to go; None for others."""
         levels = [
-            queue_id + 1 for topic, queue_id in self._store.queues() if topic == SCHEDULE_TOPIC
+            queue_id + 1 for topic, queue_id in self.store.queues() if topic == SCHEDULE_TOPIC
         ]
         for level in levels:
             offset = cursors.get(level, 0)
@@ -179,7 +174,7 @@ class ExpiredDeadLetters:
         self, queue: tuple[str, int], physical_min: int, *, from_offset: int = 0
     ) -> Iterator[MessageExt]:
         """The messages of a queue from an offset on that are about to go."""
-        store, offset = self._store, max(from_offset, self._store.min_offset(*queue))
+        store, offset = self.store, max(from_offset, self.store.min_offset(*queue))
         while units := store.queue_units(*queue, offset, UNITS_AT_ONCE):
             for physical_offset, *_ in units:
                 if physical_offset >= physical_min:
@@ -205,7 +200,7 @@ class ExpiredDeadLetters:
 
     def _found(self, topic: str, key: str, since_ms: int) -> Iterator[MessageExt]:
         """Messages indexed under the key, oldest first; hashes may collide, callers look closer."""
-        store = self._store
+        store = self.store
         found = store.query_by_key(
             topic, key, max_count=COPIES_MAX, begin_ms=since_ms, end_ms=END_OF_TIME_MS
         )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from engine.foundation.chunked_work import dropped_in_steps
@@ -65,19 +65,16 @@ class ResendCounts:
     """Refused: the id of a stored message, another body."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Deduplication:
     """The window of one broker."""
 
-    def __init__(
-        self,
-        *,
-        entries_max: int = DEDUPLICATED_SENDS_MAX,
-        window_ms: int = DEDUPLICATION_WINDOW_MS,
-    ) -> None:
-        self.entries_max = entries_max
-        self.window_ms = window_ms
-        self._copies: OrderedDict[tuple[str, str], FirstCopy] = OrderedDict()  # Oldest first.
-        self._counts: dict[str, ResendCounts] = {}  # As many as topics.
+    entries_max: int = DEDUPLICATED_SENDS_MAX
+    window_ms: int = DEDUPLICATION_WINDOW_MS
+    _copies: OrderedDict[tuple[str, str], FirstCopy] = field(
+        default_factory=OrderedDict, init=False
+    )  # Oldest first.
+    _counts: dict[str, ResendCounts] = field(default_factory=dict, init=False)  # As many as topics.
 
     def __len__(self) -> int:
         """Messages in the window."""

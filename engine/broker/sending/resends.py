@@ -122,30 +122,23 @@ COPIES_MAX: Final = 8
 """
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Resends:
     """The look-out of one broker."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        observer: Observer,
-        duplicate_copies: DuplicateCopies,
-        store: MessageStore,
-    ) -> None:
-        self._node = node
-        self._observer = observer
-        self._duplicate_copies = duplicate_copies
-        self._store = store
-        self._newer: set[int] = set()
-        self._older: set[int] = set()
-        self._second_s = 0
-        self._looks_left = SECOND_COPIES_LOOKED_UP_MAX
-        self._passed_over_count = 0
+    node: BrokerNode
+    observer: Observer
+    duplicate_copies: DuplicateCopies
+    store: MessageStore
+    _newer: set[int] = field(default_factory=set, init=False)
+    _older: set[int] = field(default_factory=set, init=False)
+    _second_s: int = field(default=0, init=False)
+    _looks_left: int = field(default=SECOND_COPIES_LOOKED_UP_MAX, init=False)
+    _passed_over_count: int = field(default=0, init=False)
 
     def begin(self) -> None:
         """Read the newest keys back from the log, then hear of each message."""
-        store, levels_ms = self._store, self._node.config.store.delay_levels_ms
+        store, levels_ms = self.store, self.node.config.store.delay_levels_ms
         queues = store.queues()
         per_queue = max(1, SENDS_READ_BACK_MAX // max(1, len(queues)))
         places: list[int] = []
@@ -181,7 +174,7 @@ class Resends:
 
     def handed(self, key: QueueKey, span: range, bodies: Sequence[Buffer]) -> None:
         """An answer brings a group further, over `span`: report which of it are second copies."""
-        copies = self._duplicate_copies
+        copies = self.duplicate_copies
         if not copies:
             return
         offsets: list[int] = []
@@ -193,7 +186,7 @@ class Resends:
 
         group, topic, queue_id = key
         for copy in copies.handed(key, span, holds):
-            self._observer.observe(
+            self.observer.observe(
                 RetryStep(
                     message_id=copy.message_id,
                     origin_topic=topic,
@@ -218,7 +211,7 @@ class Resends:
         second = self._message_at(message.physical_offset)
         if second is None or PROPERTY_ORIGIN_MESSAGE_ID in second.properties:
             return
-        found = self._store.query_by_key(
+        found = self.store.query_by_key(
             topic,
             second.message_id,
             max_count=COPIES_MAX,
@@ -231,7 +224,7 @@ class Resends:
             None,
         )
         if earlier is not None:
-            self._duplicate_copies.add(
+            self.duplicate_copies.add(
                 SecondCopy(
                     message_id=second.message_id,
                     topic=topic,
@@ -257,7 +250,7 @@ class Resends:
                     "compared: too many in a second"
                 )
                 self._passed_over_count = 0
-                self._observer.observe(LifecycleEvent("RESENDS", detail))
+                self.observer.observe(LifecycleEvent("RESENDS", detail))
         if self._looks_left:
             self._looks_left -= 1
             return True
@@ -265,7 +258,7 @@ class Resends:
         return False
 
     def _message_at(self, physical_offset: int) -> MessageExt | None:
-        record = self._store.record_at(physical_offset)
+        record = self.store.record_at(physical_offset)
         try:
             return None if record is None else decode_record(record)
         except CorruptRecord:  # Properties that are no text, in a store of another broker's.

@@ -62,21 +62,16 @@ class Origin(NamedTuple):
 UNKNOWN = Origin(None, None)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Origins:
     """Finds where failed messages stood first."""
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        transactions: Transactions,
-    ) -> None:
-        self._store = store
-        self._transactions = transactions
+    store: MessageStore
+    transactions: Transactions
 
     def message_at(self, physical_offset: int) -> MessageExt | None:
         """The message that begins at an offset somebody named; None when none does."""
-        return stored_message(self._store, self._transactions, physical_offset)
+        return stored_message(self.store, self.transactions, physical_offset)
 
     def origin_of(self, properties: Mapping[str, str]) -> Origin:
         """Where the message was first whose copy has these properties."""
@@ -84,7 +79,7 @@ class Origins:
             _, physical_offset = parse_offset_message_id(
                 properties.get(PROPERTY_ORIGIN_MESSAGE_ID, "")
             )
-            record = stored_record(self._store, self._transactions, physical_offset)
+            record = stored_record(self.store, self.transactions, physical_offset)
             if record is None:
                 return UNKNOWN
             message = decode_record(record, check_crc=False, read_body=False)

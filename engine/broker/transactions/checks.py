@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 
 from engine.broker.groups.producer_groups import ProducerGroups
 from engine.broker.identity import BrokerNode
@@ -47,29 +48,21 @@ TURN_COUNT = 64
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TransactionChecks:
     """The check rounds of one broker."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        gate: Gate,
-        node: BrokerNode,
-        producers: ProducerGroups,
-        half_queue: HalfQueue,
-    ) -> None:
-        self._clock = clock
-        self._gate = gate
-        self._node = node
-        self._producers = producers
-        self._half_queue = half_queue
-        self._asked_count = 0
+    clock: Clock
+    gate: Gate
+    node: BrokerNode
+    producers: ProducerGroups
+    half_queue: HalfQueue
+    _asked_count: int = field(default=0, init=False)
 
     async def run(self) -> None:
         """A round each transactionCheckInterval, until cancelled."""
         while True:
-            await asyncio.sleep(self._node.config.transaction_check_interval_ms / SECOND_MS)
+            await asyncio.sleep(self.node.config.transaction_check_interval_ms / SECOND_MS)
             try:
                 await self.check_round()
             except StorageError as error:
@@ -77,22 +70,22 @@ class TransactionChecks:
 
     async def check_round(self) -> None:
         """Look at every open transaction once. Raises StorageError."""
-        began_ms, began_steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        transactions = self._half_queue.transactions
+        began_ms, began_steady_ms = self.clock.now_ms(), self.clock.steady_ms()
+        transactions = self.half_queue.transactions
         renews = transactions.is_sparse
         for number, half in enumerate(transactions.open_halves()):
             if number % TURN_COUNT == TURN_COUNT - 1:
                 await asyncio.sleep(0)
-            now_ms = self._clock.now_ms()
-            if self._clock.steady_ms() - began_steady_ms > ROUND_MS_MAX:
+            now_ms = self.clock.now_ms()
+            if self.clock.steady_ms() - began_steady_ms > ROUND_MS_MAX:
                 break
-            if not self._node.is_master:
+            if not self.node.is_master:
                 break
             if transactions.find(half.first_offset) is half:  # Others end while we sleep.
                 self._apply(half, now_ms=now_ms, round_began_ms=began_ms, renews=renews)
 
     def _apply(self, half: HalfMessage, *, now_ms: int, round_began_ms: int, renews: bool) -> None:
-        config = self._node.config  # Read each time: it may change while the broker runs.
+        config = self.node.config  # Read each time: it may change while the broker runs.
         rules = CheckRules(
             config.transaction_timeout_ms,
             config.transaction_check_max,
@@ -102,16 +95,16 @@ class TransactionChecks:
         decided = verdict(half, now_ms=now_ms, round_began_ms=round_began_ms, rules=rules)
         if decided is Verdict.WAIT:
             return
-        message = self._half_queue.message_of(half)
-        if message is not None and self._half_queue.was_deleted(message):
-            self._half_queue.roll_back_deleted(message)
+        message = self.half_queue.message_of(half)
+        if message is not None and self.half_queue.was_deleted(message):
+            self.half_queue.roll_back_deleted(message)
             return
         if message is None or decided is Verdict.DISCARD:
             self._discard(half, message, f"asked {half.check_times} times, or too old")
             return
         times = half.check_times + (decided is Verdict.CHECK)
         try:
-            newest = self._half_queue.put_again(message, check_times=times)
+            newest = self.half_queue.put_again(message, check_times=times)
         except LocalProtocolError as error:  # A record of another broker, full to the brim.
             self._discard(half, message, str(error))
             return
@@ -121,7 +114,7 @@ class TransactionChecks:
     def _discard(self, half: HalfMessage, message: MessageExt | None, reason: str) -> None:
         name = f"at {half.physical_offset}, gone" if message is None else message.message_id
         _log.warning("the transaction of half message %s is rolled back: %s", name, reason)
-        self._half_queue.discard(half, message)
+        self.half_queue.discard(half, message)
 
     def _ask(self, half: MessageExt) -> None:
         """Push the question to a producer of the group; without one, the round has counted.
@@ -138,11 +131,11 @@ class TransactionChecks:
                 *(group, demand.name, half.message_id),
             )
             return
-        peer.send(check_request(half, self._node.config.broker_name))
+        peer.send(check_request(half, self.node.config.broker_name))
 
     def _live_producer(self, group: str, demand: Demand) -> Peer | None:
         """One after the other, so that a producer that never answers does not keep them all."""
-        gate, producers = self._gate, self._producers
+        gate, producers = self.gate, self.producers
         peers = [
             member.channel.peer
             for member in producers.members(group)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from engine.broker.identity import BrokerNode
 from engine.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -74,34 +75,21 @@ NAMESAKES_MAX = 1024
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class HalfQueue:
     """Half and op messages of one broker."""
 
-    def __init__(
-        self,
-        *,
-        changes: TableChanges,
-        clock: Clock,
-        facts: OffsetFacts,
-        node: BrokerNode,
-        observer: Observer,
-        offsets: ConsumerOffsets,
-        store: MessageStore,
-        topics: Topics,
-        stats: BrokerStats,
-        transactions: Transactions,
-    ) -> None:
-        self._changes = changes
-        self._clock = clock
-        self._facts = facts
-        self._node = node
-        self._observer = observer
-        self._offsets = offsets
-        self._store = store
-        self._topics = topics
-        self._stats = stats
-        self.transactions = transactions
-        self._batch_due = asyncio.Event()
+    changes: TableChanges
+    clock: Clock
+    facts: OffsetFacts
+    node: BrokerNode
+    observer: Observer
+    offsets: ConsumerOffsets
+    store: MessageStore
+    topics: Topics
+    stats: BrokerStats
+    transactions: Transactions
+    _batch_due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     # ---- life -------------------------------------------------------------------------------
 
@@ -129,7 +117,7 @@ class HalfQueue:
 
     async def run(self) -> None:
         """Write op messages in batches and move the progress offsets, until cancelled."""
-        interval_s = self._node.config.transaction_op_batch_interval_ms / SECOND_MS
+        interval_s = self.node.config.transaction_op_batch_interval_ms / SECOND_MS
         while True:
             try:
                 async with asyncio.timeout(interval_s):
@@ -145,7 +133,7 @@ class HalfQueue:
             self.write_ops()
         except StorageError as error:
             _log.warning("ended transactions are not written down yet: %s", error)
-        self.transactions.advance(self._store.physical_flushed)
+        self.transactions.advance(self.store.physical_flushed)
         self._report(HALF_TOPIC, self.transactions.half_offset, trigger)
         self._report(OP_HALF_TOPIC, self.transactions.op_offset, trigger)
 
@@ -163,7 +151,7 @@ class HalfQueue:
                 "end transactions, or try again after the next check round",
             )
         properties = make_half(draft)
-        put = self._store.put(draft, room_bytes=COPY_ROOM_BYTES)
+        put = self.store.put(draft, room_bytes=COPY_ROOM_BYTES)
         immunity = properties.get(PROPERTY_CHECK_IMMUNITY_SECONDS)
         half = HalfMessage(
             put.queue_offset,
@@ -183,7 +171,7 @@ class HalfQueue:
         LocalProtocolError when its properties do not fit.
         """
         properties = further_properties(message, check_times)
-        put = self._store.put(further_copy(message, properties))
+        put = self.store.put(further_copy(message, properties))
         message.properties = properties
         message.queue_offset, message.physical_offset = put.queue_offset, put.physical_offset
         message.store_timestamp_ms = put.store_timestamp_ms
@@ -203,18 +191,18 @@ class HalfQueue:
         end_offset = None
         if commit:
             draft = committed_message(half)
-            draft.queue_id = self._topics.queue_there(draft.topic, draft.queue_id)
-            end_offset = self._store.put(draft).end_offset
+            draft.queue_id = self.topics.queue_there(draft.topic, draft.queue_id)
+            end_offset = self.store.put(draft).end_offset
         self._note_end(first_offset_of(half), committed=commit)
         place = real_place(half)
         if place is not None:
-            age_ms = self._clock.now_ms() - half.born_timestamp_ms
-            self._stats.transaction_ended(place[0], age_ms, committed=commit)
+            age_ms = self.clock.now_ms() - half.born_timestamp_ms
+            self.stats.transaction_ended(place[0], age_ms, committed=commit)
         return end_offset
 
     def was_deleted(self, half: MessageExt) -> bool:
         """Was the topic that the message is for deleted since the first copy of it was put?"""
-        store, place = self._store, real_place(half)
+        store, place = self.store, real_place(half)
         if place is None or store.tombstones.of(place[0]) is None:
             return False
         units = store.queue_units(HALF_TOPIC, QUEUE_ID, first_offset_of(half), 1)
@@ -241,11 +229,11 @@ class HalfQueue:
         StorageError.
         """
         if message is not None:
-            _, made = self._topics.ensure(CHECK_MAX_TIME_TOPIC, 1)
+            _, made = self.topics.ensure(CHECK_MAX_TIME_TOPIC, 1)
             if made:
-                self._changes.of_topics()
+                self.changes.of_topics()
             try:
-                self._store.put(given_up(message))
+                self.store.put(given_up(message))
             except LocalProtocolError as error:  # Of another broker; the half message itself stays.
                 _log.error(
                     "%s is not kept in %s: %s", message.message_id, CHECK_MAX_TIME_TOPIC, error
@@ -267,11 +255,11 @@ class HalfQueue:
         when this node is no master. Raises StorageError.
         """
         end_offset = None
-        while self._node.is_master and (
-            batch := self.transactions.op_batch(self._node.config.transaction_op_bytes_max)
+        while self.node.is_master and (
+            batch := self.transactions.op_batch(self.node.config.transaction_op_bytes_max)
         ):
-            put = self._store.put(
-                op_message(batch, now_ms=self._clock.now_ms(), address=self._node.address)
+            put = self.store.put(
+                op_message(batch, now_ms=self.clock.now_ms(), address=self.node.address)
             )
             self.transactions.note_op(put.queue_offset, batch, end_offset=put.end_offset)
             end_offset = put.end_offset
@@ -289,20 +277,20 @@ class HalfQueue:
         return self.message_at(half.physical_offset)
 
     def _stored(self, physical_offset: int) -> MessageExt | None:
-        return stored_message(self._store, self.transactions, physical_offset)
+        return stored_message(self.store, self.transactions, physical_offset)
 
     def _kept(self, topic: str) -> tuple[int, int]:
         """The offsets between which a queue is read."""
-        store = self._store
+        store = self.store
         minimum, maximum = store.min_offset(topic, QUEUE_ID), store.max_offset(topic, QUEUE_ID)
-        stored = self._offsets.committed(TRANSACTION_GROUP, topic, QUEUE_ID)
+        stored = self.offsets.committed(TRANSACTION_GROUP, topic, QUEUE_ID)
         return min(max(minimum, stored or 0), maximum), maximum
 
     def _read(self, topic: str, offset: int) -> Iterator[MessageExt]:
         """The queue's messages; one that cannot be read is reported and passed over: a broker that
         did not start for it would keep all others.
         """
-        store = self._store
+        store = self.store
         while True:
             for physical_offset, size_bytes, _ in (
                 store.queue_units(topic, QUEUE_ID, offset, READ_COUNT) or ()
@@ -329,18 +317,18 @@ class HalfQueue:
         )
         detail = f"message {queue_offset} of {topic} cannot be read: {error}; {meaning}"
         event = LifecycleEvent("UNREADABLE_MESSAGE", detail)
-        report(self._observer, _log, event, level=logging.ERROR)
+        report(self.observer, _log, event, level=logging.ERROR)
 
     # ---- endings ----------------------------------------------------------------------------
 
     def _note_end(self, first_offset: int, *, committed: bool) -> None:
         self.transactions.end(first_offset, committed=committed)
-        if self.transactions.pending_bytes >= self._node.config.transaction_op_bytes_max:
+        if self.transactions.pending_bytes >= self.node.config.transaction_op_bytes_max:
             self._batch_due.set()
 
     def _check_ended_alike(self, half: MessageExt, *, commit: bool) -> None:
         committed = self.transactions.was_committed(first_offset_of(half))
-        if committed is None and not self._node.config.store.message_index_enable:
+        if committed is None and not self.node.config.store.message_index_enable:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"{HALF_GONE_REMARK}: the transaction of {half.message_id} has ended before, and "
@@ -357,7 +345,7 @@ class HalfQueue:
 
     def _is_committed(self, half: MessageExt) -> bool:
         """Is the message in its topic already? Its key leads there; False without an index."""
-        store, key, place = self._store, half.uniq_key, real_place(half)
+        store, key, place = self.store, half.uniq_key, real_place(half)
         if key is None or place is None:
             return False
         found = store.query_by_key(
@@ -365,7 +353,7 @@ class HalfQueue:
             key,
             max_count=NAMESAKES_MAX,
             begin_ms=half.store_timestamp_ms - INDEX_GRAIN_MS,  # No copy follows the commit.
-            end_ms=self._clock.now_ms() + DAY_MS,
+            end_ms=self.clock.now_ms() + DAY_MS,
         )
         for physical_offset in found.physical_offsets:
             copy = self._head_at(physical_offset)
@@ -380,7 +368,7 @@ class HalfQueue:
         """The message at a place that the index named, without its body: others may have the same
         key, and bodies of megabytes.
         """
-        store = self._store
+        store = self.store
         size = store.bytes_at(physical_offset, 4)
         record = size and store.bytes_at(physical_offset, int.from_bytes(size, "big", signed=True))
         try:
@@ -392,16 +380,16 @@ class HalfQueue:
 
     def _report(self, topic: str, offset: int, trigger: str) -> None:
         """Store a progress offset as the internal group's consume offset, and report it."""
-        offsets = self._offsets
+        offsets = self.offsets
         if (offsets.committed(TRANSACTION_GROUP, topic, QUEUE_ID) or 0) == offset:
             return
         if offsets.is_being_forgotten(topic, TRANSACTION_GROUP):
             return  # It is reported again when the next one has ended.
         offsets.take_reset(TRANSACTION_GROUP, topic, QUEUE_ID)  # Nobody pulls: it would wait on.
         commit = offsets.commit(
-            TRANSACTION_GROUP, topic, QUEUE_ID, offset, now_ms=self._clock.now_ms()
+            TRANSACTION_GROUP, topic, QUEUE_ID, offset, now_ms=self.clock.now_ms()
         )
-        self._facts.emit(
+        self.facts.emit(
             (TRANSACTION_GROUP, topic, QUEUE_ID),
             offset,
             commit.previous_offset,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from engine.foundation.limits import TRANSACTIONS_HELD_MAX, TRANSACTIONS_RENEWED_HELD
@@ -141,33 +141,29 @@ def decode_op_body(body: bytes) -> list[int]:
     return [number for number in numbers if number >= 0]
 
 
+@dataclass(slots=True, eq=False)
 class Transactions:
     """The half queue of one broker from its progress offset on."""
 
-    def __init__(
-        self,
-        held_max: int = TRANSACTIONS_HELD_MAX,
-        renewed_held: int = TRANSACTIONS_RENEWED_HELD,
-    ) -> None:
-        self.half_offset = 0
-        """Everything below is settled: the consume offset of the half queue."""
-        self.op_offset = 0
-        """Op messages below say nothing of any offset at or above `half_offset`."""
-        self._half_end = 0
-        self._held_max = held_max
-        self._renewed_held = renewed_held
-        self._open: OrderedDict[int, HalfMessage] = OrderedDict()
-        """By name, in the order of their newest copies."""
-        self._open_by_topic: dict[str, int] = {}
-        self._ended: dict[int, bool] = {}
-        """Ended transactions of which a copy is not passed yet, by name; was it committed?"""
-        self._pending: dict[int, int] = {}
-        """Half offsets that wait for an op message → name of the transaction."""
-        self._pending_bytes = 0
-        self._settled: dict[int, tuple[int, int]] = {}
-        """Half offset → end of the record that settles it, name of the transaction."""
-        self._ops: deque[tuple[int, int]] = deque()
-        """Op queue offset and the highest half offset that op message lists, in queue order."""
+    held_max: int = TRANSACTIONS_HELD_MAX
+    renewed_held: int = TRANSACTIONS_RENEWED_HELD
+    half_offset: int = field(default=0, init=False)
+    """Everything below is settled: the consume offset of the half queue."""
+    op_offset: int = field(default=0, init=False)
+    """Op messages below say nothing of any offset at or above `half_offset`."""
+    _half_end: int = field(default=0, init=False)
+    _open: OrderedDict[int, HalfMessage] = field(default_factory=OrderedDict, init=False)
+    """By name, in the order of their newest copies."""
+    _open_by_topic: dict[str, int] = field(default_factory=dict, init=False)
+    _ended: dict[int, bool] = field(default_factory=dict, init=False)
+    """Ended transactions of which a copy is not passed yet, by name; was it committed?"""
+    _pending: dict[int, int] = field(default_factory=dict, init=False)
+    """Half offsets that wait for an op message → name of the transaction."""
+    _pending_bytes: int = field(default=0, init=False)
+    _settled: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
+    """Half offset → end of the record that settles it, name of the transaction."""
+    _ops: deque[tuple[int, int]] = field(default_factory=deque, init=False)
+    """Op queue offset and the highest half offset that op message lists, in queue order."""
 
     # ---- what happened ----------------------------------------------------------------------
 
@@ -261,7 +257,7 @@ class Transactions:
     @property
     def is_full(self) -> bool:
         """Are there too many half offsets between the progress and the end of the queue?"""
-        return self._half_end - self.half_offset >= self._held_max
+        return self._half_end - self.half_offset >= self.held_max
 
     @property
     def is_sparse(self) -> bool:
@@ -274,7 +270,7 @@ class Transactions:
         if oldest is None:
             return False
         held = self._half_end - oldest.queue_offset
-        return held >= self._renewed_held and 2 * len(self._open) <= held
+        return held >= self.renewed_held and 2 * len(self._open) <= held
 
     @property
     def pending_bytes(self) -> int:

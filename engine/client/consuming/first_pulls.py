@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.client.consuming.group_state import GroupState
@@ -55,33 +55,29 @@ class _TakenUp:
     in_round: int
 
 
+@dataclass(slots=True, eq=False)
 class FirstPulls:
-    """The queues of one member that nobody has pulled yet, in the order of their taking up."""
+    """The queues of one member that nobody has pulled yet, in the order of their taking up.
 
-    def __init__(
-        self,
-        state: GroupState,
-        clock: Clock,
-        rounds: Rounds,
-        begin: Callable[[MessageQueue, ProcessQueue, int], None],
-    ) -> None:
-        """`begin` pulls a queue from an offset on."""
-        self._state = state
-        self._clock = clock
-        self._rounds = rounds
-        self._begin = begin
-        self._waiting: deque[_TakenUp] = deque()
-        self._arrived = asyncio.Event()
-        self._silent: dict[str, int] = {}
-        """Brokers that returned no offset, and in which round their queue was taken up."""
+    `begin` pulls a queue from an offset on.
+    """
+
+    state: GroupState
+    clock: Clock
+    rounds: Rounds
+    begin: Callable[[MessageQueue, ProcessQueue, int], None]
+    _waiting: deque[_TakenUp] = field(default_factory=deque, init=False)
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _silent: dict[str, int] = field(default_factory=dict, init=False)
+    """Brokers that returned no offset, and in which round their queue was taken up."""
 
     def put(self, queue: MessageQueue, window: ProcessQueue, first_offset: int) -> None:
         """A queue was taken up; `first_offset` is where it begins as far as is known now."""
-        due_ms = self._clock.steady_ms() + self._state.config.first_pull_delay_ms
-        taken_up = _TakenUp(queue, window, first_offset, due_ms, self._rounds.round)
+        due_ms = self.clock.steady_ms() + self.state.config.first_pull_delay_ms
+        taken_up = _TakenUp(queue, window, first_offset, due_ms, self.rounds.round)
         if self._is_handed_over:
             # Until it is read again nothing may be reported: its last owner may still do so.
-            self._state.offsets.remove(queue)
+            self.state.offsets.remove(queue)
         self._waiting.append(taken_up)
         self._arrived.set()
 
@@ -96,26 +92,26 @@ class FirstPulls:
     @property
     def _is_handed_over(self) -> bool:
         """May another member have the queue still? In order only its lock's holder reads it."""
-        return self._state.is_clustering and not self._state.config.orderly
+        return self.state.is_clustering and not self.state.config.orderly
 
     async def _begin_one(self, one: _TakenUp) -> None:
-        wait_ms = one.due_ms - self._clock.steady_ms()
+        wait_ms = one.due_ms - self.clock.steady_ms()
         if wait_ms > 0:
             await asyncio.sleep(wait_ms / SECOND_MS)
-        if self._state.is_clustering:
+        if self.state.is_clustering:
             await self._settled(one)
         offset = one.first_offset
         if self._is_handed_over and not one.window.dropped:
             offset = await self._offset_by_now(one)
         if not one.window.dropped:
-            self._begin(one.queue, one.window, offset)
+            self.begin(one.queue, one.window, offset)
 
     async def _settled(self, one: _TakenUp) -> None:
         """No longer than two rounds are apart, whatever a round waits for."""
-        until_ms = one.due_ms + 2 * self._state.config.rebalance_retry_ms
+        until_ms = one.due_ms + 2 * self.state.config.rebalance_retry_ms
         try:
-            async with asyncio.timeout((until_ms - self._clock.steady_ms()) / SECOND_MS):
-                await self._rounds.settled(one.in_round)
+            async with asyncio.timeout((until_ms - self.clock.steady_ms()) / SECOND_MS):
+                await self.rounds.settled(one.in_round)
         except TimeoutError:
             pass  # Another member may read it as well for a moment, as it may anyway.
 
@@ -123,7 +119,7 @@ class FirstPulls:
         if self._silent.get(one.queue.broker_name) == one.in_round:
             return one.first_offset  # The others are not to wait for it again and again.
         try:
-            stored = await self._state.offsets.read(one.queue, ReadOffset.READ_FROM_STORE)
+            stored = await self.state.offsets.read(one.queue, ReadOffset.READ_FROM_STORE)
         except TidemarkError as error:
             _log.warning(
                 "%s begins at offset %d, as far as is known: %s", one.queue, one.first_offset, error

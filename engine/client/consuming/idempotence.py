@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -163,6 +164,7 @@ class SqlGuard:
             raise _reused(self._scope, key)
 
 
+@dataclass(slots=True, eq=False)
 class RedisGuard:
     """Keys in Redis, results elsewhere; NOT exactly once.
 
@@ -174,26 +176,24 @@ class RedisGuard:
     with a window as short as the mark takes. The same happens when the work outlasts its lease,
     and when Redis forgets (a fail-over, or a crash before it wrote its file). Enough where a rare
     repetition is harmless; never where money moves.
+
+    `client` is a `redis.Redis`; the work must end well within `lease_ms`.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        scope: str,
-        *,
-        lease_ms: int = 5 * MINUTE_MS,
-        kept_ms: int = GUARD_KEYS_KEPT_MS,
-    ) -> None:
-        """`client` is a `redis.Redis`; the work must end well within `lease_ms`."""
-        if not scope:
-            raise ConfigError("scope", scope, "a name for this kind of work, such as the group's")
-        for name, value in (("lease_ms", lease_ms), ("kept_ms", kept_ms)):
+    client: Any
+    scope: str
+    _: KW_ONLY
+    lease_ms: int = 5 * MINUTE_MS
+    kept_ms: int = GUARD_KEYS_KEPT_MS
+
+    def __post_init__(self) -> None:
+        if not self.scope:
+            raise ConfigError(
+                "scope", self.scope, "a name for this kind of work, such as the group's"
+            )
+        for name, value in (("lease_ms", self.lease_ms), ("kept_ms", self.kept_ms)):
             if value <= 0:
                 raise ConfigError(name, value, "more than 0")
-        self._client = client
-        self._scope = scope
-        self._lease_ms = lease_ms
-        self._kept_ms = kept_ms
 
     def once(self, key: str, content: bytes, work: Callable[[Any], object], *, now_ms: int) -> bool:
         """See `Guard.once`; `work` is given the Redis client.
@@ -201,25 +201,25 @@ class RedisGuard:
         Raises ClusterError while another consumer holds the key: the message has to come again.
         """
         del now_ms  # Redis counts the leases.
-        place, done = f"consumed:{self._scope}:{key}", f"done {digest_of(content).hex()}"
-        if not self._client.set(place, "claimed", nx=True, px=self._lease_ms):
-            found = self._client.get(place)
+        place, done = f"consumed:{self.scope}:{key}", f"done {digest_of(content).hex()}"
+        if not self.client.set(place, "claimed", nx=True, px=self.lease_ms):
+            found = self.client.get(place)
             if isinstance(found, bytes):  # Text, from a client with `decode_responses`.
                 found = found.decode("ascii", "replace")
             if found == done:
                 return False
             if found is not None and found.startswith("done "):
-                raise _reused(self._scope, key)
+                raise _reused(self.scope, key)
             raise ClusterError(
-                f"key {key!r} of {self._scope} is claimed: a consumer is at work on it, or died; "
-                f"it is free again after at most {self._lease_ms} ms"
+                f"key {key!r} of {self.scope} is claimed: a consumer is at work on it, or died; "
+                f"it is free again after at most {self.lease_ms} ms"
             )
         try:
-            work(self._client)
+            work(self.client)
         except BaseException:
-            self._client.delete(place)
+            self.client.delete(place)
             raise
-        self._client.set(place, done, px=self._kept_ms)
+        self.client.set(place, done, px=self.kept_ms)
         return True
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from engine.client.connection.owned_tasks import OwnedTasks
 from engine.client.consuming.busy_listeners import BusyListeners
@@ -56,32 +57,27 @@ queue.
 """
 
 
+@dataclass(slots=True, eq=False)
 class OrderlyService:
     """Sessions of one consumer's queues, at most `consume_concurrency` at a time."""
 
-    def __init__(
-        self,
-        state: GroupState,
-        clock: Clock,
-        tasks: OwnedTasks,
-        *,
-        lock_queue: LockQueue,
-        give_up: SendToRetryTopic,
-    ) -> None:
-        self._state = state
-        self._clock = clock
-        self._tasks = tasks
-        self._lock_queue = lock_queue
-        self._give_up = give_up
-        # At most a few entries per queue: a session and its delayed continuation.
-        self._sessions: asyncio.Queue[tuple[MessageQueue, ProcessQueue]] = asyncio.Queue()
-        self._order: dict[MessageQueue, asyncio.Lock] = {}
-        self._busy = BusyListeners()
+    state: GroupState
+    clock: Clock
+    tasks: OwnedTasks
+    _: KW_ONLY
+    lock_queue: LockQueue
+    give_up: SendToRetryTopic
+    # At most a few entries per queue: a session and its delayed continuation.
+    _sessions: asyncio.Queue[tuple[MessageQueue, ProcessQueue]] = field(
+        default_factory=asyncio.Queue, init=False
+    )
+    _order: dict[MessageQueue, asyncio.Lock] = field(default_factory=dict, init=False)
+    _busy: BusyListeners = field(default_factory=BusyListeners, init=False)
 
     def start(self) -> None:
         """Begin to take sessions."""
-        for number in range(self._state.config.consume_concurrency):
-            self._tasks.start(self._work(), f"orderly {LISTENER_TASK} {number}")
+        for number in range(self.state.config.consume_concurrency):
+            self.tasks.start(self._work(), f"orderly {LISTENER_TASK} {number}")
 
     def submit(self, queue: MessageQueue, window: ProcessQueue) -> None:
         """Start a session, because `window.put` said that none is under way."""
@@ -107,9 +103,9 @@ class OrderlyService:
 
     def pool(self) -> ListenerPool:
         """How many listeners there are, are at work, and how many queues wait for one."""
-        slots = self._state.config.consume_concurrency
+        slots = self.state.config.consume_concurrency
         return ListenerPool(
-            slots, self._busy.listening_count, self._sessions.qsize(), self._state.paused
+            slots, self._busy.listening_count, self._sessions.qsize(), self.state.paused
         )
 
     def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
@@ -118,7 +114,7 @@ class OrderlyService:
 
     async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
         """Give one message to the listener at an operator's wish; window and offset stay."""
-        listener = self._state.listener_for(message.topic)
+        listener = self.state.listener_for(message.topic)
         return await call_listener(listener, [message], ConsumeContext(queue))
 
     async def _work(self) -> None:
@@ -131,16 +127,16 @@ class OrderlyService:
                     await self._session(queue, window)
 
     async def _session(self, queue: MessageQueue, window: ProcessQueue) -> None:
-        began_ms = self._clock.steady_ms()
+        began_ms = self.clock.steady_ms()
         while not self._busy.stopping and not window.dropped:
             if self._is_lock_missing(window):
-                self._tasks.start(self._lock_and_continue(queue, window), f"lock {queue}")
+                self.tasks.start(self._lock_and_continue(queue, window), f"lock {queue}")
                 return
-            if self._clock.steady_ms() - began_ms > self._state.config.continuous_consume_ms:
+            if self.clock.steady_ms() - began_ms > self.state.config.continuous_consume_ms:
                 self._continue_later(queue, window, GIVE_WAY_MS)
                 return
             batch_max = self._batch_max(window)
-            batch = window.take(batch_max, self._clock.steady_ms())
+            batch = window.take(batch_max, self.clock.steady_ms())
             if not batch:
                 return
             context = ConsumeContext(queue)
@@ -152,25 +148,25 @@ class OrderlyService:
         """A batch goes to one listener, so it ends where the topic changes (a retry queue mixes
         topics).
         """
-        return window.same_topic_count(self._state.config.consume_batch_max)
+        return window.same_topic_count(self.state.config.consume_batch_max)
 
     async def _listen(
         self, batch: Sequence[MessageExt], context: ConsumeContext, window: ProcessQueue
     ) -> ListenerOutcome:
-        began_ms = self._clock.steady_ms()
+        began_ms = self.clock.steady_ms()
         try:
-            listener = self._state.listener_for(batch[0].topic)
+            listener = self.state.listener_for(batch[0].topic)
             with self._busy.listening(context.queue, batch):
-                outcome = await call_traced(self._state.tracer, listener, batch, context)
+                outcome = await call_traced(self.state.tracer, listener, batch, context)
         except asyncio.CancelledError:
             window.roll_back_taken()
             raise
-        self._state.speeds.consumed(
+        self.state.speeds.consumed(
             context.queue.topic,
             succeeded=len(batch) if outcome.succeeded else 0,
             failed=0 if outcome.succeeded else len(batch),
-            took_ms=self._clock.steady_ms() - began_ms,
-            now_ms=self._clock.steady_ms(),
+            took_ms=self.clock.steady_ms() - began_ms,
+            now_ms=self.clock.steady_ms(),
         )
         return outcome
 
@@ -189,7 +185,7 @@ class OrderlyService:
             self._report(context.queue, window, window.give_up_taken())
             rest_ms = context.suspend_queue_ms
             if rest_ms is None:
-                rest_ms = self._state.config.suspend_queue_ms
+                rest_ms = self.state.config.suspend_queue_ms
             self._continue_later(
                 context.queue, window, min(max(rest_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
             )
@@ -202,7 +198,7 @@ class OrderlyService:
         nobody else reads it before we let go.
         """
         if offset is not None and (not window.dropped or window.locked):
-            self._state.offsets.update(queue, offset, increase_only=False)
+            self.state.offsets.update(queue, offset, increase_only=False)
 
     async def _to_come_again(self, batch: Sequence[MessageExt]) -> list[MessageExt]:
         """Count the failure; those that come again. A message that failed too often is given up,
@@ -210,8 +206,8 @@ class OrderlyService:
         """
         again: list[MessageExt] = []
         for message in batch:
-            if message.reconsume_times >= self._state.max_reconsume_times:
-                given_up = await self._give_up(message)
+            if message.reconsume_times >= self.state.max_reconsume_times:
+                given_up = await self.give_up(message)
                 if given_up:
                     continue
             message.reconsume_times += 1
@@ -219,20 +215,20 @@ class OrderlyService:
         return again
 
     def _is_lock_missing(self, window: ProcessQueue) -> bool:
-        if not self._state.is_clustering:
+        if not self.state.is_clustering:
             return False
-        return not window.locked or window.is_lock_expired(self._clock.steady_ms())
+        return not window.locked or window.is_lock_expired(self.clock.steady_ms())
 
     async def _lock_and_continue(self, queue: MessageQueue, window: ProcessQueue) -> None:
         await asyncio.sleep(LOCK_MISSING_MS / 1000)
         if window.dropped:
             return
-        locked = await self._lock_queue(queue, window)
+        locked = await self.lock_queue(queue, window)
         await asyncio.sleep((GIVE_WAY_MS if locked else LOCK_REFUSED_MS) / 1000)
         self.submit(queue, window)
 
     def _continue_later(self, queue: MessageQueue, window: ProcessQueue, delay_ms: int) -> None:
-        self._tasks.start(self._submit_after(queue, window, delay_ms), f"continue {queue}")
+        self.tasks.start(self._submit_after(queue, window, delay_ms), f"continue {queue}")
 
     async def _submit_after(self, queue: MessageQueue, window: ProcessQueue, delay_ms: int) -> None:
         await asyncio.sleep(delay_ms / 1000)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from engine.client.consuming.group_state import GroupState
@@ -67,34 +67,27 @@ class RebalanceHooks:
     """Waits for the batch that an ordered queue has in its listener."""
 
 
+@dataclass(slots=True, eq=False)
 class Rebalancer:
     """Keeps the windows of one member equal to its share of the queues."""
 
-    def __init__(
-        self,
-        state: GroupState,
-        clock: Clock,
-        view: GroupView,
-        *,
-        locks: QueueLocks,
-        ask: StartOffsetAsk,
-        consume_timestamp_ms: int,
-        hooks: RebalanceHooks,
-    ) -> None:
-        self._state = state
-        self._clock = clock
-        self._view = view
-        self._locks = locks
-        self._ask = ask
-        self._consume_timestamp_ms = consume_timestamp_ms
-        self._hooks = hooks
-        self._wanted = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
-        self._asked = self._round = self._ended = 0
-        """How often somebody asked for a round: until now, before the present or last one began,
-        and before the last that ended did.
-        """
-        self._round_ended = asyncio.Event()
+    state: GroupState
+    clock: Clock
+    view: GroupView
+    _: KW_ONLY
+    locks: QueueLocks
+    ask: StartOffsetAsk
+    consume_timestamp_ms: int
+    hooks: RebalanceHooks
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _asked: int = field(default=0, init=False)
+    """How often somebody asked for a round until now; before the present or last one began
+    (`_round`), and before the last that ended did (`_ended`).
+    """
+    _round: int = field(default=0, init=False)
+    _ended: int = field(default=0, init=False)
+    _round_ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
     def round(self) -> int:
@@ -118,7 +111,7 @@ class Rebalancer:
         A group of which one member after the other leaves would else rebalance as often, each of
         the others with questions to every broker. What wakes it meanwhile is done in one.
         """
-        config = self._state.config
+        config = self.state.config
         wait_ms = config.rebalance_ms
         while True:
             try:
@@ -139,7 +132,7 @@ class Rebalancer:
         """One round over all topics; True when this member holds exactly its share."""
         async with self._one_at_a_time:
             balanced = True
-            for topic in list(self._state.subscriptions):
+            for topic in list(self.state.subscriptions):
                 try:
                     balanced = await self._rebalance_topic(topic) and balanced
                 except TidemarkError as error:
@@ -156,36 +149,36 @@ class Rebalancer:
         """
         window.dropped = True
         await self._report(queue)
-        if self._state.config.orderly and self._state.is_clustering and window.locked:
-            now_ms = self._clock.steady_ms()
+        if self.state.config.orderly and self.state.is_clustering and window.locked:
+            now_ms = self.clock.steady_ms()
             forced = now_ms > window.last_lock_ms + FORCED_UNLOCK_MS
-            if not forced and not await self._hooks.batch_ended(queue, BATCH_END_WAIT_MS):
+            if not forced and not await self.hooks.batch_ended(queue, BATCH_END_WAIT_MS):
                 window.try_unlock_count += 1
                 return False
             window.locked = False
             await self._report(queue)  # Again: the batch that has just ended counts.
-            await self._locks.unlock(queue)
-        self._state.offsets.remove(queue)
-        if self._state.windows.get(queue) is window:
-            del self._state.windows[queue]
+            await self.locks.unlock(queue)
+        self.state.offsets.remove(queue)
+        if self.state.windows.get(queue) is window:
+            del self.state.windows[queue]
         return True
 
     async def _rebalance_topic(self, topic: str) -> bool:
-        queues = await self._view.queues(topic)
+        queues = await self.view.queues(topic)
         if queues is None:
             if not topic.startswith(RETRY_PREFIX):
                 _log.warning("no route for %s, its queues stay as they are", topic)
             return False
-        if not self._state.is_clustering:
+        if not self.state.is_clustering:
             return await self._hold_exactly(topic, list(queues))
-        members = await self._view.members(topic)
+        members = await self.view.members(topic)
         if members is None:
             _log.warning("no member list of %s, its queues stay as they are", topic)
             return False
-        self._state.divided[topic] = (len(queues), len(members))
+        self.state.divided[topic] = (len(queues), len(members))
         try:
-            mine = self._state.config.allocation.allocate(
-                self._state.client_id, sorted(queues), sorted(members)
+            mine = self.state.config.allocation.allocate(
+                self.state.client_id, sorted(queues), sorted(members)
             )
         except Exception as error:  # noqa: BLE001 - strategies and resolvers may be the user's own
             _log.warning("queues of %s not divided, they stay as they are: %r", topic, error)
@@ -196,8 +189,8 @@ class Rebalancer:
         changed = await self._give_up_others(topic, mine)
         balanced = True
         for queue in mine:
-            if queue in self._state.windows:
-                balanced = balanced and not self._state.windows[queue].dropped
+            if queue in self.state.windows:
+                balanced = balanced and not self.state.windows[queue].dropped
                 continue
             try:
                 taken = await self._take_up(queue)
@@ -207,53 +200,53 @@ class Rebalancer:
             changed = changed or taken
             balanced = balanced and taken
         if changed:
-            held = sum(1 for queue in self._state.windows if queue.topic == topic)
-            await self._hooks.on_changed(topic, held)
+            held = sum(1 for queue in self.state.windows if queue.topic == topic)
+            await self.hooks.on_changed(topic, held)
         return balanced
 
     async def _give_up_others(self, topic: str, mine: Sequence[MessageQueue]) -> bool:
         changed = False
-        for queue, window in list(self._state.windows.items()):
+        for queue, window in list(self.state.windows.items()):
             if queue.topic != topic:
                 continue
             if queue in mine and not window.dropped:
-                if self._state.polls or not window.is_pull_expired(self._clock.steady_ms()):
+                if self.state.polls or not window.is_pull_expired(self.clock.steady_ms()):
                     continue  # Who pulls by itself may rest for as long as it likes.
                 _log.error("%s was not pulled for long; it is taken up anew", queue)
             changed = await self.give_up(queue, window) or changed
         return changed
 
     async def _take_up(self, queue: MessageQueue) -> bool:
-        ordered = self._state.config.orderly and self._state.is_clustering
-        if ordered and not await self._locks.lock(queue):
+        ordered = self.state.config.orderly and self.state.is_clustering
+        if ordered and not await self.locks.lock(queue):
             _log.info("order lock of %s is still with another member", queue)
             return False
-        self._state.offsets.remove(
+        self.state.offsets.remove(
             queue
         )  # What memory says may be older than what another member reported.
-        stored = await self._state.offsets.read(queue, ReadOffset.READ_FROM_STORE)
+        stored = await self.state.offsets.read(queue, ReadOffset.READ_FROM_STORE)
         first = await start_offset(
             queue,
             stored,
-            self._ask,
-            where=self._state.config.consume_from_where,
-            timestamp_ms=self._consume_timestamp_ms,
+            self.ask,
+            where=self.state.config.consume_from_where,
+            timestamp_ms=self.consume_timestamp_ms,
         )
-        window = ProcessQueue(self._clock.steady_ms())
+        window = ProcessQueue(self.clock.steady_ms())
         window.locked = ordered
-        self._state.windows[queue] = window
-        self._hooks.on_taken_up(queue, window, first)
+        self.state.windows[queue] = window
+        self.hooks.on_taken_up(queue, window, first)
         return True
 
     async def _drop_unsubscribed(self) -> None:
-        for topic in sorted(self._state.divided.keys() - self._state.subscriptions.keys()):
-            del self._state.divided[topic]
-        read = {queue.topic for queue in self._state.windows}
-        for topic in sorted(read - self._state.subscriptions.keys()):
+        for topic in sorted(self.state.divided.keys() - self.state.subscriptions.keys()):
+            del self.state.divided[topic]
+        read = {queue.topic for queue in self.state.windows}
+        for topic in sorted(read - self.state.subscriptions.keys()):
             await self._hold_exactly(topic, [])
 
     async def _report(self, queue: MessageQueue) -> None:
         try:
-            await self._state.offsets.persist(queue, CommitTrigger.HAND_OVER)
+            await self.state.offsets.persist(queue, CommitTrigger.HAND_OVER)
         except TidemarkError as error:
             _log.warning("offset of %s not reported at hand-over: %s", queue, error)

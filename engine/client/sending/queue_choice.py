@@ -16,7 +16,7 @@ background, which RocketMQ has switched off by default too. Row D1.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from engine.client.connection.route_cache import RouteCache
@@ -140,33 +140,28 @@ class SelectRandomly:
         return queues[self._entropy.below(len(queues))]
 
 
+@dataclass(slots=True, eq=False)
 class QueueChoice:
-    """Chooses queues for one producer group."""
+    """Chooses queues for one producer group.
 
-    def __init__(
-        self,
-        routes: RouteCache,
-        clock: Clock,
-        entropy: Entropy,
-        faults: LatencyFaults | None,
-        *,
-        default_queue_count: int,
-    ) -> None:
-        """`faults`: what is known of the brokers' latency; None: all brokers are alike."""
-        self._routes = routes
-        self._clock = clock
-        self._entropy = entropy
-        self._faults = faults
-        self._default_queue_count = default_queue_count
-        self._turns: dict[str, int] = {}
-        """Where each topic's circle stands; one for all topics would starve queues of topics that
-        are sent to in turns.
-        """
+    `faults`: what is known of the brokers' latency; None: all brokers are alike.
+    """
+
+    routes: RouteCache
+    clock: Clock
+    entropy: Entropy
+    faults: LatencyFaults | None
+    _: KW_ONLY
+    default_queue_count: int
+    _turns: dict[str, int] = field(default_factory=dict, init=False)
+    """Where each topic's circle stands; one for all topics would starve queues of topics that
+    are sent to in turns.
+    """
 
     async def writable(self, topic: str) -> list[MessageQueue]:
         """The queues that take messages of the topic. Raises RequestRefused when there are none."""
-        queues = await self._routes.writable_queues(
-            topic, default_queue_count=self._default_queue_count
+        queues = await self.routes.writable_queues(
+            topic, default_queue_count=self.default_queue_count
         )
         if not queues:
             raise RequestRefused(
@@ -210,7 +205,7 @@ class QueueChoice:
         topic = queues[0].topic
         turn = self._turns.get(topic)
         if turn is None:
-            turn = self._entropy.below(len(queues))
+            turn = self.entropy.below(len(queues))
         brokers = [queues[(turn + step) % len(queues)].broker_name for step in range(len(queues))]
         brokers = brokers[1:] + brokers[:1]
         for is_good in self._preferences():
@@ -226,10 +221,10 @@ class QueueChoice:
 
     def _preferences(self) -> Sequence[Callable[[str], bool]]:
         """Tests of a broker's name, the strictest first."""
-        faults = self._faults
+        faults = self.faults
         if faults is None:
             return (_any_broker,)
-        now_ms = self._clock.steady_ms()
+        now_ms = self.clock.steady_ms()
         return (lambda name: faults.is_available(name, now_ms), faults.is_reachable)
 
 

@@ -20,7 +20,7 @@ Absent on purpose: repair of log bytes, waiting. Blocks; there is no event loop 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from engine.foundation.limits import DISPATCH_BATCH_MAX, LOG_HOLES_TOLD_MAX
 from engine.foundation.observing import LifecycleEvent
@@ -131,49 +131,41 @@ class Recovered:
         return [*damaged, *holes, recovery]
 
 
+@dataclass(slots=True, eq=False)
 class Recovery:
-    """One recovery of one store; `run` once."""
+    """One recovery of one store; `run` once.
 
-    def __init__(
-        self,
-        log: CommitLog,
-        queues: QueueTable,
-        index: Index | None,
-        *,
-        dispatcher: Dispatcher,
-        delay_levels_ms: Sequence[int],
-        cut_bytes: CutBytes,
-        deleted: Mapping[str, int],
-        noted_ends: NotedEnds,
-    ) -> None:
-        """`deleted`: deleted topics, each with the end of its deleted records."""
-        self._noted_ends = noted_ends
-        self._note = EndsNote()
-        self._deleted = deleted
-        self._log = log
-        self._queues = queues
-        self._index = index
-        self._dispatcher = dispatcher
-        self._delay_levels_ms = delay_levels_ms
-        self._cut_bytes = cut_bytes
-        self._synced_to = 0
-        self._unseen: dict[QueueKey, int] = {}
-        """Next offsets by messages that end beyond what is visible."""
-        self._unseen_from: int | None = None
-        """Where the first of them begins."""
-        self._unseen_ms = 0
-        """When the last of them was stored."""
+    `deleted`: deleted topics, each with the end of its deleted records.
+    """
+
+    log: CommitLog
+    queues: QueueTable
+    index: Index | None
+    _: KW_ONLY
+    dispatcher: Dispatcher
+    delay_levels_ms: Sequence[int]
+    cut_bytes: CutBytes
+    deleted: Mapping[str, int]
+    noted_ends: NotedEnds
+    _note: EndsNote = field(default_factory=EndsNote, init=False)
+    _synced_to: int = field(default=0, init=False)
+    _unseen: dict[QueueKey, int] = field(default_factory=dict, init=False)
+    """Next offsets by messages that end beyond what is visible."""
+    _unseen_from: int | None = field(default=None, init=False)
+    """Where the first of them begins."""
+    _unseen_ms: int = field(default=0, init=False)
+    """When the last of them was stored."""
 
     def run(self, checkpoint: Checkpoint, *, clean: bool, now_ms: int) -> Recovered:
         """Find the end of the log, bring the derived files to it. Raises DiskFull, StorageError."""
-        found, log = Recovered(clean), self._log
+        found, log = Recovered(clean), self.log
         found.damaged += log.load(checkpoint.flushed_offset or (ANY_OFFSET if clean else 0))
-        damaged_queues = self._queues.load(clean=clean)
+        damaged_queues = self.queues.load(clean=clean)
         ours = checkpoint.derived is not None if clean else checkpoint.flushed_offset > 0
-        damaged_index = [] if self._index is None else self._index.load(clean=clean, ours=ours)
+        damaged_index = [] if self.index is None else self.index.load(clean=clean, ours=ours)
         if clean and checkpoint.derived is not None:
             damaged_queues += self._changed_since(checkpoint.derived)
-        self._queues.bury(self._deleted)
+        self.queues.bury(self.deleted)
         found.damaged += damaged_queues + damaged_index
         # Until the end is known, everything in the files may be read.
         starts = log.files.starts
@@ -182,15 +174,15 @@ class Recovery:
         )
         fault_of_note = self._take_note(checkpoint)
         self._synced_to = found.synced_to = max(
-            synced_position(log, self._queues, checkpoint, clean=clean), self._note.flushed_offset
+            synced_position(log, self.queues, checkpoint, clean=clean), self._note.flushed_offset
         )
         log.note_missing_files(self._synced_to, checkpoint.log_begin)
-        if self._index is not None:
+        if self.index is not None:
             bound = max(log.end_offset, self._synced_to)
-            found.damaged += self._index.repair_newest(bound, clean=clean)
+            found.damaged += self.index.repair_newest(bound, clean=clean)
         found.damaged += self._index_of_another_log()
         self._hide(log.visible_end)
-        for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
+        for key, queue in zip(self.queues.keys(), self.queues.all(), strict=True):
             if not clean:
                 broken = self._mend_end(found, key, queue)
                 found.damaged += broken
@@ -201,7 +193,7 @@ class Recovery:
             found.damaged.append(shorter)
             damaged_queues.append(shorter)
         # Somebody else's store, and no index: nothing says whether there ever was one.
-        unindexed = checkpoint.derived is None and self._index is not None and not self._index.files
+        unindexed = checkpoint.derived is None and self.index is not None and not self.index.files
         trusted = clean and not found.damaged and not unindexed
         scan_from = self._trusted_end() if trusted else None
         if scan_from is None:
@@ -214,7 +206,7 @@ class Recovery:
         self._cut(found, checkpoint, now_ms=now_ms)
         if not clean:
             self._go_on_behind_noted()
-        found.lost = [lost_in(hole, self._queues.all()) for hole in log.holes]
+        found.lost = [lost_in(hole, self.queues.all()) for hole in log.holes]
         self._follow_log()
         if len(found.lost) > LOG_HOLES_TOLD_MAX:
             found.lost.sort(key=lambda each: -each.hole.size_bytes)
@@ -230,44 +222,44 @@ class Recovery:
 
     def _hide(self, visible_end: int) -> None:
         """Queues and index end where the log does, as far as it is visible."""
-        for queue in self._queues.all():
+        for queue in self.queues.all():
             queue.truncate_to_log(visible_end)
-        if self._index is not None:
-            self._index.truncate_to_log(visible_end)
+        if self.index is not None:
+            self.index.truncate_to_log(visible_end)
 
     def _changed_since(self, derived: tuple[int, int]) -> list[str]:
         """Are queues and index what the clean stop left? An index that is not begins anew."""
         queues, index = derived
         changed: list[str] = []
-        if self._queues.fingerprint() != queues:
+        if self.queues.fingerprint() != queues:
             changed.append(
-                f"{self._queues.directory} is not as the last stop left it; what is missing there "
+                f"{self.queues.directory} is not as the last stop left it; what is missing there "
                 f"is built again from the log's start"
             )
-        if self._index is not None and index and self._index.fingerprint() != index:
-            self._index.begin_anew()
+        if self.index is not None and index and self.index.fingerprint() != index:
+            self.index.begin_anew()
             changed.append(
-                f"{self._index.directory} is not as the last stop left it; it is built again from "
+                f"{self.index.directory} is not as the last stop left it; it is built again from "
                 f"the log's start"
             )
         return changed
 
     def _index_of_another_log(self) -> list[str]:
-        if self._index is None:
+        if self.index is None:
             return []
         try:
-            stranger = stranger_in(self._index, self._log, self._synced_to)
+            stranger = stranger_in(self.index, self.log, self._synced_to)
         except DamagedIndex as damage:
-            self._index.drop_from(damage.start)
+            self.index.drop_from(damage.start)
             return [f"{damage}; its keys and all later ones are put again from the log"]
         if not stranger:
             return []
-        self._index.begin_anew()
+        self.index.begin_anew()
         return [f"{stranger}; the index is built again from the log's start"]
 
     def _mend_end(self, found: Recovered, key: QueueKey, queue: ConsumeQueue) -> list[str]:
         """Put right what hides the queue's end; a sentence when that cannot be."""
-        end = QueueEnd(self._log, key, queue, self._deleted.get(key[0], 0))
+        end = QueueEnd(self.log, key, queue, self.deleted.get(key[0], 0))
         if not end.find() and not self._is_all_noted(key, queue):
             return [f"{queue.directory} holds entries that lead nowhere; it is built again"]
         if end.mended:
@@ -281,7 +273,7 @@ class Recovery:
         """Does the queue hold what the note says that was on stable storage? What is beyond its end
         was torn before it ever was, and the log is read again for it.
         """
-        noted = kept_end(self._note, key, self._deleted)
+        noted = kept_end(self._note, key, self.deleted)
         noted_to = 0 if noted is None else noted.max_offset
         return self._note.dispatched_offset > 0 and noted_to <= queue.max_offset
 
@@ -292,9 +284,9 @@ class Recovery:
         good = queue.max_offset
         while good > queue.min_offset:
             unit = queue.unit(good - 1)
-            if unit is None or unit[1] == FILLER_SIZE or unit[0] < self._log.min_offset:
+            if unit is None or unit[1] == FILLER_SIZE or unit[0] < self.log.min_offset:
                 break
-            request = record_at(self._log, unit[0])
+            request = record_at(self.log, unit[0])
             if request is not None and (
                 (request.topic, request.queue_id, request.queue_offset) == (*key, good - 1)
             ):
@@ -312,10 +304,10 @@ class Recovery:
         physical_offset = unit[0]
         if unit_end(unit) > self._synced_to:
             return False
-        start = self._log.files.start_at(physical_offset)
-        if not self._log.files.has(start):
+        start = self.log.files.start_at(physical_offset)
+        if not self.log.files.has(start):
             return True
-        view = self._log.file_view(start)
+        view = self.log.file_view(start)
         end = last_sound_end(view, start, physical_offset)
         return end is None or end <= physical_offset
 
@@ -324,15 +316,15 @@ class Recovery:
     def _trusted_end(self) -> int | None:
         """End of the newest message any queue knows, if that message is really there; else None."""
         newest: ConsumeQueue | None = None
-        for queue in self._queues.all():
+        for queue in self.queues.all():
             if newest is None or queue.end_physical > newest.end_physical:
                 newest = queue
-        if newest is None or newest.end_physical <= self._log.min_offset:
+        if newest is None or newest.end_physical <= self.log.min_offset:
             return None
         unit = newest.unit(newest.max_offset - 1)
         assert unit is not None, f"{newest.directory} has an end and no newest unit"
         physical_offset, size_bytes, _ = unit
-        request = record_at(self._log, physical_offset)
+        request = record_at(self.log, physical_offset)
         if request is None or request.size_bytes != size_bytes:
             return None
         return physical_offset
@@ -342,35 +334,35 @@ class Recovery:
         index holds, so that its missing entries are made, nor than the note of the queues' ends,
         which says that no queue lacks anything before.
         """
-        indexed = ANY_OFFSET if self._index is None else self._index.end_physical
+        indexed = ANY_OFFSET if self.index is None else self.index.end_physical
         if indexed is None:
-            return self._log.min_offset
-        start = first_unvouched(self._log, checkpoint, indexed)
+            return self.log.min_offset
+        start = first_unvouched(self.log, checkpoint, indexed)
         if not checkpoint.flushed_offset or start <= self._note.dispatched_offset:
             return start
         found.damaged.append(f"{fault_of_note}; the log is read from its start instead")
-        return self._log.min_offset
+        return self.log.min_offset
 
     def _take_note(self, checkpoint: Checkpoint) -> str:
         """Read where queues ended, unless RocketMQ has had the store since; why not, in words."""
-        noted_ends = self._noted_ends
+        noted_ends = self.noted_ends
         fault = noted_ends.load()
         if checkpoint.flushed_offset or checkpoint.is_blank:
             self._note = noted_ends.newest
-            if self._note.dispatched_offset > self._log.visible_end:
+            if self._note.dispatched_offset > self.log.visible_end:
                 self._note = EndsNote(flushed_offset=self._note.flushed_offset)
         return fault or f"{noted_ends.path} does not say where consume queues ended"
 
     def _shorter_than_noted(self, checkpoint: Checkpoint) -> str:
         """Which queues have lost entries that were on stable storage, in a sentence; else empty."""
         lacking = lacking_queues(
-            self._note, self._queues, self._deleted, log_begin=checkpoint.log_begin
+            self._note, self.queues, self.deleted, log_begin=checkpoint.log_begin
         )
         if not lacking:
             return ""
         more = f" and {len(lacking) - QUEUES_NAMED} more" if len(lacking) > QUEUES_NAMED else ""
         return (
-            f"{self._queues.directory} has lost entries: {', '.join(lacking[:QUEUES_NAMED])}{more}"
+            f"{self.queues.directory} has lost entries: {', '.join(lacking[:QUEUES_NAMED])}{more}"
             f"; they are built again from the log's start"
         )
 
@@ -378,8 +370,8 @@ class Recovery:
         """No queue offset that was on stable storage is given a second time, also when the messages
         are gone from the log.
         """
-        for key, noted in kept_ends(self._note, self._deleted):
-            queue = self._queues.find_or_add(*key)
+        for key, noted in kept_ends(self._note, self.deleted):
+            queue = self.queues.find_or_add(*key)
             if queue.max_offset >= noted.max_offset:
                 continue
             if queue.min_offset == queue.max_offset:
@@ -402,42 +394,42 @@ class Recovery:
             for _ in walk.records():
                 pass
             found.damaged.append(f"{gap}; the consume queues are built again from the log's start")
-            found.scanned_from = self._log.min_offset
-            again = self._walk(self._log.min_offset, walk.position)
+            found.scanned_from = self.log.min_offset
+            again = self._walk(self.log.min_offset, walk.position)
             self._dispatch(again, found, now_ms=now_ms, end_offset=walk.position)
         found.last_store_time_ms = self._unseen_ms or found.dispatched_store_time_ms
         found.end_offset, found.stopped_by = walk.position, walk.stopped_by
 
     def _walk(self, begin: int, synced_to: int) -> LogWalk:
         return LogWalk(
-            self._log,
-            self._queues,
+            self.log,
+            self.queues,
             begin,
             synced_to=synced_to,
-            delay_levels_ms=self._delay_levels_ms,
+            delay_levels_ms=self.delay_levels_ms,
         )
 
     def _dispatch(
         self, walk: LogWalk, found: Recovered, *, now_ms: int, end_offset: int = ANY_OFFSET
     ) -> None:
         """Dispatch what the walk finds before `end_offset`. Hot. Raises QueueGap."""
-        fill_gaps = walk.position == self._log.min_offset
+        fill_gaps = walk.position == self.log.min_offset
         batch: list[DispatchRequest] = []
         for request in walk.records():
             if request.physical_offset >= end_offset:
                 break
-            if request.physical_offset + request.size_bytes > self._log.visible_end:
+            if request.physical_offset + request.size_bytes > self.log.visible_end:
                 self._leave_unseen(request)
                 continue
             batch.append(request)
             if len(batch) == DISPATCH_BATCH_MAX:
                 found.dispatched_store_time_ms = request.store_timestamp_ms
-                self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
+                self.dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
                 batch.clear()
         found.records_checked = walk.records_count
         if batch:
             found.dispatched_store_time_ms = batch[-1].store_timestamp_ms
-            self._dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
+            self.dispatcher.apply(batch, now_ms=now_ms, fill_gaps=fill_gaps)
 
     def _leave_unseen(self, request: DispatchRequest) -> None:
         """For dispatch, when more of the log becomes visible."""
@@ -451,33 +443,33 @@ class Recovery:
 
     def _cut(self, found: Recovered, checkpoint: Checkpoint, *, now_ms: int) -> None:
         """Make log, queues and index end at the same message."""
-        log, end_offset = self._log, found.end_offset
+        log, end_offset = self.log, found.end_offset
         reached = max(end_offset, written_to(log, end_offset))
         found.dropped_bytes = reached - end_offset
         found.written_offset = max(reached, checkpoint.written_offset)
         if found.dropped_bytes:
             found.dropped_records = count_sound(log, end_offset, reached)
-            found.kept_aside = self._cut_bytes.keep(log, end_offset, reached, now_ms=now_ms)
+            found.kept_aside = self.cut_bytes.keep(log, end_offset, reached, now_ms=now_ms)
         log.set_end(end_offset)
-        known_to = max([queue.end_physical for queue in self._queues.all()], default=0)
+        known_to = max([queue.end_physical for queue in self.queues.all()], default=0)
         if checkpoint.is_blank and known_to > end_offset:
             found.damaged.append(
                 f"the commit log ends at {end_offset}, though consume queues know of messages up "
                 f"to {known_to}; there is no checkpoint to say what was there"
             )
-        for key, queue in zip(self._queues.keys(), self._queues.all(), strict=True):
+        for key, queue in zip(self.queues.keys(), self.queues.all(), strict=True):
             queue.truncate_to_log(end_offset)
             if not found.clean:  # A record may have turned out to be another queue's.
                 self._drop_units_without_records(key, queue)
-        if self._index is not None:
-            self._index.truncate_to_log(end_offset)
-        self._dispatcher.position = end_offset if self._unseen_from is None else self._unseen_from
+        if self.index is not None:
+            self.index.truncate_to_log(end_offset)
+        self.dispatcher.position = end_offset if self._unseen_from is None else self._unseen_from
 
     def _follow_log(self) -> None:
         """Let queues and index begin where the log does."""
-        for queue in self._queues.all():
-            queue.follow_log(self._log.min_offset)
-        if self._index is not None:
-            self._index.follow_log(self._log.min_offset)
-        self._queues.settle()
-        self._queues.go_on_at(self._unseen)
+        for queue in self.queues.all():
+            queue.follow_log(self.log.min_offset)
+        if self.index is not None:
+            self.index.follow_log(self.log.min_offset)
+        self.queues.settle()
+        self.queues.go_on_at(self._unseen)

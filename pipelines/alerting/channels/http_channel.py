@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final
 
@@ -28,30 +29,25 @@ ANSWER_S: Final = 1.0
 """How long the words of a refusal are listened to."""
 
 
+@dataclass(slots=True, eq=False)
 class HttpChannel:
-    """One receiver that is notified by HTTP."""
+    """One receiver that is notified by HTTP.
 
-    def __init__(
-        self,
-        encode: Callable[[Notice], Sequence[HttpRequest]],
-        hosts: Hosts,
-        *,
-        timeout_s: float,
-        threads: Executor,
-        names: Callable[[str, int], list[str]] = look_up,
-    ) -> None:
-        """encode: the requests that send a notice, in order. names: the addresses of a name."""
-        self.timeout_s: Final = timeout_s
-        self._encode = encode
-        self._hosts = hosts
-        self._threads = threads
-        self._names = names
-        self._trust = ssl.create_default_context()
+    encode: the requests that send a notice, in order. names: the addresses of a name.
+    """
+
+    encode: Callable[[Notice], Sequence[HttpRequest]]
+    hosts: Hosts
+    _: KW_ONLY
+    timeout_s: float
+    threads: Executor
+    names: Callable[[str, int], list[str]] = look_up
+    _trust: ssl.SSLContext = field(default_factory=ssl.create_default_context, init=False)
 
     async def send(self, notice: Notice) -> Outcome:
         """Tell the receiver once."""
         outcome: Outcome = Delivered()
-        for request in self._encode(notice):
+        for request in self.encode(notice):
             outcome = await self._sent(request)
             if isinstance(outcome, Failed):
                 break
@@ -62,12 +58,12 @@ class HttpChannel:
             fault = f"a request of {len(request.body):,} bytes; {BODY_BYTES_MAX:,} are the most"
             return Failed(Trouble.REFUSED, fault)
         try:
-            url = checked_url(request.url.reveal(), self._hosts, origin=request.url.origin)
+            url = checked_url(request.url.reveal(), self.hosts, origin=request.url.origin)
             host = url.raw_host.decode()
             port = url.port or (443 if url.scheme == "https" else 80)
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._threads, partial(self._names, host, port))
-            addresses = self._hosts.checked(host, found)
+            found = await loop.run_in_executor(self.threads, partial(self.names, host, port))
+            addresses = self.hosts.checked(host, found)
         except ConnectFailed as error:
             return Failed(Trouble.UNREACHABLE, str(error))
         except ConfigError as error:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -63,28 +63,26 @@ class Chances:
     """A text that was never given before."""
 
 
+@dataclass(slots=True, eq=False)
 class Courier:
     """Delivers what the outbox of one lake holds. `run` it in a task, `wake` it after each step."""
 
-    def __init__(
-        self,
-        database: Database,
-        lake: str,
-        channels: Mapping[str, Channel],
-        chances: Chances,
-        *,
-        settling_s: float = SETTLING_S,
-    ) -> None:
-        self._database = database
-        self._lake = lake
-        self._channels = channels
-        self._chances = chances
-        self._settling_s = settling_s
-        self._woken = asyncio.Event()
-        self._at_work: set[str] = set()
-        self._missed: set[str] = set()
-        """Something was due for them while they were at work: perhaps they did not see it."""
-        self._threads = ThreadPoolExecutor(CONNECTIONS_MAX - 2, thread_name_prefix="outbox")
+    database: Database
+    lake: str
+    channels: Mapping[str, Channel]
+    chances: Chances
+    _: KW_ONLY
+    settling_s: float = SETTLING_S
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _at_work: set[str] = field(default_factory=set, init=False)
+    _missed: set[str] = field(default_factory=set, init=False)
+    """Something was due for them while they were at work: perhaps they did not see it."""
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(
+            CONNECTIONS_MAX - 2, thread_name_prefix="outbox"
+        ),
+        init=False,
+    )
 
     def wake(self) -> None:
         """Something new is stored: look at once."""
@@ -92,7 +90,7 @@ class Courier:
 
     def now_has(self, channels: Mapping[str, Channel]) -> None:
         """From the next notice on, these channels."""
-        self._channels = channels
+        self.channels = channels
         self.wake()
 
     async def run(self, until: asyncio.Event) -> None:
@@ -129,13 +127,13 @@ class Courier:
         """Send to one receiver as long as something is due for it."""
         try:
             while not until.is_set():
-                channel = self._channels.get(receiver)
+                channel = self.channels.get(receiver)
                 timeout_s = 0.0 if channel is None else channel.timeout_s
                 claimed = await self._answer(
                     claims.claim_next,
                     receiver,
-                    self._chances.claim(),
-                    lasts_us=int((timeout_s + self._settling_s) * 1e6),
+                    self.chances.claim(),
+                    lasts_us=int((timeout_s + self.settling_s) * 1e6),
                 )
                 if claimed is None:
                     return
@@ -164,11 +162,11 @@ class Courier:
                 await self._in_thread(
                     partial(
                         claims.settle,
-                        self._database,
+                        self.database,
                         claimed,
                         outcome,
-                        now_us=self._chances.now_us(),
-                        chance=self._chances.chance(),
+                        now_us=self.chances.now_us(),
+                        chance=self.chances.chance(),
                     )
                 )
             except StoreUnavailable as error:
@@ -191,10 +189,10 @@ class Courier:
         return await self._in_thread(
             partial(
                 question,
-                self._database,
-                self._lake,
+                self.database,
+                self.lake,
                 *given,
-                now_us=self._chances.now_us(),
+                now_us=self.chances.now_us(),
                 **settings,
             )
         )
@@ -203,7 +201,7 @@ class Courier:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _pause_s(self, failures: int) -> float:
-        return min(delay_us(failures, self._chances.chance()) / 1e6, STORE_PAUSE_MAX_S)
+        return min(delay_us(failures, self.chances.chance()) / 1e6, STORE_PAUSE_MAX_S)
 
 
 async def tried(channel: Channel | None, notice: Notice) -> Outcome:

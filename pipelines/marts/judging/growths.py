@@ -12,6 +12,7 @@ anew where what is compared does. Absent on purpose: rules, and longer courses (
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -22,21 +23,15 @@ from pipelines.marts.judging.rules import Extremes, allowed_lag
 from pipelines.marts.mart import Positions
 
 
+@dataclass(slots=True, eq=False)
 class Growths:
     """The growths of the queues that are looked at, in the columns of `attention`."""
 
-    def __init__(
-        self,
-        columns: dict[str, Positions],
-        ring: Mapping[str, np.ndarray[tuple[int, int], np.dtype[np.int64]]],
-        *,
-        slot: Callable[[int], int],
-        evaluation: Evaluation,
-    ) -> None:
-        self._columns = columns
-        self._ring = ring
-        self._slot = slot
-        self._evaluation = evaluation
+    columns: dict[str, Positions]
+    ring: Mapping[str, np.ndarray[tuple[int, int], np.dtype[np.int64]]]
+    _: KW_ONLY
+    slot: Callable[[int], int]
+    evaluation: Evaluation
 
     def note(
         self,
@@ -48,8 +43,8 @@ class Growths:
         tick_us: int,
     ) -> None:
         """The open messages of a tick; max_offset_before: the end of the queue a window ago."""
-        columns = self._columns
-        allowed = allowed_lag(columns["max_offset"][rows], max_offset_before, self._evaluation)
+        columns = self.columns
+        allowed = allowed_lag(columns["max_offset"][rows], max_offset_before, self.evaluation)
         is_beyond = (count > allowed) | (columns["late_us"][rows] != UNKNOWN)
         columns["growth_from_us"][rows[~is_beyond]] = UNKNOWN
         some = rows[is_beyond]
@@ -64,16 +59,16 @@ class Growths:
 
     def extremes(self, rows: Positions, tick_us: int) -> Extremes:
         """What the window up to this tick held of some of the queues."""
-        evaluation = self._evaluation
+        evaluation = self.evaluation
         slide_us = evaluation.slide_us
         midway_us = tick_us - evaluation.ticks_per_window // 2 * slide_us
-        end, reached = self._ring["max_offset"], self._ring["reached"]
-        begin_us = np.maximum(self._columns["based_us"][rows], tick_us - evaluation.window_us)
+        end, reached = self.ring["max_offset"], self.ring["reached"]
+        begin_us = np.maximum(self.columns["based_us"][rows], tick_us - evaluation.window_us)
         first, last = np.full(len(rows), UNKNOWN), np.full(len(rows), UNKNOWN)
         least, midway = np.full(len(rows), NEVER), np.full(len(rows), UNKNOWN)
         never_fell = np.ones(len(rows), bool)
         for at_us in range(tick_us - evaluation.window_us, tick_us + 1, slide_us):
-            slot = self._slot(at_us)
+            slot = self.slot(at_us)
             mark = reached[slot][rows]
             count = np.where(at_us >= begin_us, open_messages(end[slot][rows], mark), UNKNOWN)
             is_known = count != UNKNOWN

@@ -10,7 +10,7 @@ waited before. Absent on purpose: rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
@@ -52,23 +52,16 @@ class Stand:
     """Of a client that reports nothing but its offsets: is it unknown how often it does?"""
 
 
+@dataclass(slots=True, eq=False)
 class Standing:
     """The stands of the queues that are looked at, in the columns of `attention`."""
 
-    def __init__(
-        self,
-        columns: dict[str, Positions],
-        ring: Mapping[str, np.ndarray[tuple[int, int], np.dtype[np.int64]]],
-        courses: LagCourses,
-        *,
-        slot: Callable[[int], int],
-        evaluation: Evaluation,
-    ) -> None:
-        self._columns = columns
-        self._ring = ring
-        self._courses = courses
-        self._slot = slot
-        self._evaluation = evaluation
+    columns: dict[str, Positions]
+    ring: Mapping[str, np.ndarray[tuple[int, int], np.dtype[np.int64]]]
+    courses: LagCourses
+    _: KW_ONLY
+    slot: Callable[[int], int]
+    evaluation: Evaluation
 
     def look(self, at: Looked, usual_of: Callable[[Positions, int], Usual] | None) -> Stand:
         """Since when what is reached, and the consume offset, stand, and how often each moves, into
@@ -76,7 +69,7 @@ class Standing:
 
         usual_of: how the groups of some of the queues usually work, as of a tick.
         """
-        rows, now, tick_us, evaluation = at.rows, at.now, at.tick_us, self._evaluation
+        rows, now, tick_us, evaluation = at.rows, at.now, at.tick_us, self.evaluation
         is_reported = at.is_reported
         place = progress.place(now)
         is_unread = (place == UNKNOWN) & (now["max_offset"] > now["min_offset"])
@@ -90,7 +83,7 @@ class Standing:
         waits = at.is_evaluated & ((now["lag"] > 0) | is_unread)
         commit_stood = self._stood(at, "committed", "commit_", waits=waits, came_us=came_us)
         is_dead = progress.is_dead(now)
-        rests = swings.usual_rests_ms(self._courses.swings, rows, tick_us)
+        rests = swings.usual_rests_ms(self.courses.swings, rows, tick_us)
         is_read = progress.may_be_pulled(now, tick_us, evaluation)
         gap_ms = progress.usual_gap_ms(now["cadence_ms"], is_read & ~is_reported)
         usual = np.where(is_dead, 0, np.maximum(gap_ms, rests))
@@ -120,10 +113,10 @@ class Standing:
         """Since when a mark stands while messages wait; when it has moved, the time that it stood
         is learnt.
         """
-        columns, evaluation = self._columns, self._evaluation
+        columns, evaluation = self.columns, self.evaluation
         rows, tick_us = looked.rows, looked.tick_us
         here = columns[mark][rows]
-        before = self._ring[mark][self._slot(tick_us - evaluation.slide_us)][rows]
+        before = self.ring[mark][self.slot(tick_us - evaluation.slide_us)][rows]
         since = columns[f"{prefix}stood_us"][rows]
         is_same, has_moved = here == before, (here > before) & (before != UNKNOWN)
         if looked.is_deleted.any():
@@ -137,9 +130,9 @@ class Standing:
             at = rows[moved]
             gap[at], cadence[at] = progress.learnt(gap[at], cadence[at], stood_us)
             if mark == "reached":
-                past = self._slot(tick_us - evaluation.window_us)
-                window = {name: self._ring[name][past][at] for name in ("max_offset", "reached")}
-                self._courses.note_rests(
+                past = self.slot(tick_us - evaluation.window_us)
+                window = {name: self.ring[name][past][at] for name in ("max_offset", "reached")}
+                self.courses.note_rests(
                     at,
                     stood_us,
                     Chosen(columns, at),

@@ -147,7 +147,7 @@ async def test_a_parked_pull_keeps_little_of_what_it_said(
         client = running.client()
         await client.send(b"first")
         holds = running.broker.state.holds
-        holds._filter_bytes_max = 4 * MIB
+        holds.filter_bytes_max = 4 * MIB
         greedy = Greedy(running)
         tracemalloc.start()
         for opaque in range(count):

@@ -231,7 +231,7 @@ async def test_who_lost_its_order_lock_moves_the_offset_no_more(tmp_path: Path) 
     """It was paused for longer than its lease, and reports what it consumed before."""
     async with cluster(broker_config(tmp_path)) as running:
         state = running.broker.state
-        state.locks._lease_ms = 300
+        state.locks.lease_ms = 300
         late, owner, stranger = (running.client(name) for name in ("late", "owner", "none"))
         for _ in range(8):
             await late.send()

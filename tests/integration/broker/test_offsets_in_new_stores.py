@@ -166,7 +166,7 @@ async def test_who_broadcasts_goes_on_once_it_has_said_who_it_is(tmp_path: Path)
 async def test_who_is_one_too_many_to_be_known_is_believed(tmp_path: Path) -> None:
     """Else it would be sent back with each pull."""
     async with new_store(tmp_path) as (running, client, sent):
-        running.broker.state.lives._listeners_max = 0
+        running.broker.state.lives.listeners_max = 0
         running.broker.state.lives.watch({}, new_until_ms=1 << 60, is_first_start=True)
         assert bodies(await pull(client, POLL, REMEMBERED)) == sent[REMEMBERED:]
 

@@ -209,7 +209,7 @@ async def test_waiting_costs_the_log_nothing_until_settled_ones_wait_behind_it(
         assert store.physical_max == before
         for number in range(8):
             await producer.end(await producer.begin(f"quick {number}"), ROLLBACK)
-        running.broker.state.transactions._renewed_held = 8  # No round makes its copy amid them.
+        running.broker.state.transactions.renewed_held = 8  # No round makes its copy amid them.
 
         async def passed() -> bool:
             return progress(running)[0] == 9

@@ -152,7 +152,7 @@ async def test_a_spool_that_cannot_be_opened_is_tried_ever_more_seldom(tmp_path:
     async with played_cluster(tmp_path, broker) as cluster:
         watched = Watched("c1", "a", "observer", str(tmp_path / "file" / "home"), 1_000)
         async with observing(cluster) as watch:
-            tried = BrokerWatch(system_runtime(), watch._admin, watched, broker.address)
+            tried = BrokerWatch(system_runtime(), watch.admin, watched, broker.address)
             rests = [tried.unreported_rest_ms for _ in range(8) if not await tried.look()]
     assert rests == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, UNREPORTED_REST_MS_MAX]
 

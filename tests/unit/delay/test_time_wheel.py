@@ -306,7 +306,7 @@ async def test_a_node_that_does_not_lead_rests_though_something_is_due(tmp_path:
             asked.append(1)
             return False
 
-        bench.service._may_deliver = may_deliver
+        bench.service.may_deliver = may_deliver
         bench.put(b"a", NOW + 1)
         bench.clock.value_ms = NOW + 5000
         await bench.turn()
