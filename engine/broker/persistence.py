@@ -99,7 +99,7 @@ class Persistence:
     lives: TopicLives
     observer: Observer
     offsets: ConsumerOffsets
-    outage: OutageOffsets
+    outage_offsets: OutageOffsets
     removals: Removals
     runtime: Runtime
     store: MessageStore
@@ -185,7 +185,7 @@ class Persistence:
 
     def _take_offsets(self, found: Mapping[str, object]) -> None:
         self.offsets.load(from_document(found), counter_of(found))
-        self.outage.load(found.get(FIELD))
+        self.outage_offsets.load(found.get(FIELD))
         self.spooled = spooled_in(found)
         for topic in self._deleted_since(found):
             for _ in self.offsets.forget_topic(topic):  # Nobody is served yet.
@@ -375,8 +375,8 @@ class Persistence:
             group_deletions = self.deleted_groups.deletions
             notes: dict[str, object] = {DELETIONS: self._deletions}
             notes[GROUP_DELETIONS] = group_deletions
-            if self.outage:
-                notes[FIELD] = self.outage.to_document()
+            if self.outage_offsets:
+                notes[FIELD] = self.outage_offsets.to_document()
             try:
                 await in_steps(stepped(offsets.snapshot(table)))
                 held_back = await self._hold_back(table)

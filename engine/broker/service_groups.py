@@ -37,7 +37,7 @@ from engine.broker.sending.resends import Resends
 from engine.broker.sending.retry_copies import DeadLetterTopics, Origins, RetryCopies
 from engine.broker.sending.target_queues import TargetQueues
 from engine.broker.sending.timers import Timers
-from engine.broker.state import BrokerState
+from engine.broker.state import BrokerState, assembled
 from engine.broker.transactions.half_queue import HalfQueue
 
 
@@ -57,67 +57,22 @@ class OffsetServices:
 
 def offset_services(state: BrokerState, boot_ends: BootEnds) -> OffsetServices:
     """Those of one broker; `boot_ends` as `RememberedOffsets` has it."""
-    facts = OffsetFacts(store=state.store, observer=state.observer)
-    remembered = RememberedOffsets(
-        boot_ends=boot_ends,
-        groups=state.groups,
-        lives=state.lives,
-        offsets=state.offsets,
-        readers=state.readers,
-        store=state.store,
-    )
-    new_lives = NewLives(
-        facts=facts,
-        group_configs=state.group_configs,
-        groups=state.groups,
-        lives=state.lives,
-        observer=state.observer,
-        offsets=state.offsets,
-        readers=state.readers,
-        store=state.store,
-        topics=state.topics,
-        work=state.work,
-    )
+    facts = assembled(OffsetFacts, state)
+    remembered = assembled(RememberedOffsets, state, boot_ends=boot_ends)
+    new_lives = assembled(NewLives, state, facts=facts)
     return OffsetServices(
-        removals=Removals(
-            group_configs=state.group_configs,
-            groups=state.groups,
-            has_offsets=state.offsets.has_any,
-            observer=state.observer,
-        ),
+        removals=assembled(Removals, state, has_offsets=state.offsets.has_any),
         facts=facts,
         remembered=remembered,
-        reports=CommitReports(
-            clock=state.clock,
-            facts=facts,
-            groups=state.groups,
-            node=state.node,
-            lives=state.lives,
-            locks=state.locks,
-            offsets=state.offsets,
-            outage=state.outage_offsets,
-            remembered=remembered,
-            store=state.store,
+        reports=assembled(
+            CommitReports, state, facts=facts, outage=state.outage_offsets, remembered=remembered
         ),
         new_lives=new_lives,
-        queues=GroupQueues(offsets=state.offsets, readers=state.readers, topics=state.topics),
-        starting_points=StartingPoints(
-            group_configs=state.group_configs,
-            new_lives=new_lives,
-            node=state.node,
-            remembered=remembered,
-            store=state.store,
-            topics=state.topics,
+        queues=assembled(GroupQueues, state),
+        starting_points=assembled(
+            StartingPoints, state, new_lives=new_lives, remembered=remembered
         ),
-        progress=Progress(
-            clock=state.clock,
-            node=state.node,
-            offsets=state.offsets,
-            readers=state.readers,
-            stats=state.stats,
-            store=state.store,
-            topics=state.topics,
-        ),
+        progress=assembled(Progress, state),
     )
 
 
@@ -137,105 +92,35 @@ class Reporters:
 def reporters(state: BrokerState, offsets: OffsetServices) -> Reporters:
     """Those of one broker."""
     pairs = EmittedPairs()
-    left_topics = LeavingTopics(
-        clock=state.clock,
-        group_configs=state.group_configs,
-        group_queues=offsets.queues,
-        groups=state.groups,
-        offsets=state.offsets,
-        pairs=pairs,
-        store=state.store,
-        topics=state.topics,
-    )
-    reuse = OffsetReuse(
-        node=state.node, observer=state.observer, store=state.store, unsynced=state.unsynced
-    )
-    watermarks = Watermarks(
+    left_topics = assembled(LeavingTopics, state, group_queues=offsets.queues, pairs=pairs)
+    reuse = assembled(OffsetReuse, state)
+    watermarks = assembled(
+        Watermarks,
+        state,
         config=state.node.config,
-        marks=_mark_reader(state),
-        moved=_moved_marks(state),
+        marks=assembled(MarkReader, state),
+        moved=assembled(MovedMarks, state),
         left_topics=left_topics,
         pairs=pairs,
         reuse=reuse,
-        observer=state.observer,
-        clock=state.clock,
-        work=state.work,
     )
+    emit_marks = watermarks.emit
     return Reporters(
         watermarks=watermarks,
         left_topics=left_topics,
-        client_windows=_client_windows(state, offsets, watermarks),
-        offset_answers=OffsetAnswers(
-            clock=state.clock,
-            doubtful_readers=state.doubtful_readers,
-            group_configs=state.group_configs,
-            observer=state.observer,
-            offsets=state.offsets,
-            readers=state.readers,
-            topics=state.topics,
+        client_windows=assembled(
+            ClientWindows,
+            state,
+            offsets,
+            emit_marks=emit_marks,
+            is_mark_emitted=watermarks.is_emitted,
         ),
-        boot_audit=BootAudit(
-            emit_marks=watermarks.emit,
-            facts=offsets.facts,
-            observer=state.observer,
-            offsets=state.offsets,
-            readers=state.readers,
-            reuse=reuse,
-            store=state.store,
-            topics=state.topics,
+        offset_answers=assembled(OffsetAnswers, state),
+        boot_audit=assembled(BootAudit, state, offsets, emit_marks=emit_marks, reuse=reuse),
+        retention_losses=assembled(
+            RetentionLosses, state, emit_marks=emit_marks, has_left=left_topics.__contains__
         ),
-        retention_losses=RetentionLosses(
-            emit_marks=watermarks.emit,
-            has_left=left_topics.__contains__,
-            observer=state.observer,
-            offsets=state.offsets,
-        ),
-        expired=ExpiredDeadLetters(observer=state.observer, store=state.store),
-    )
-
-
-def _client_windows(
-    state: BrokerState, offsets: OffsetServices, watermarks: Watermarks
-) -> ClientWindows:
-    return ClientWindows(
-        client_stats=state.client_stats,
-        clock=state.clock,
-        doubtful_readers=state.doubtful_readers,
-        emit_marks=watermarks.emit,
-        groups=state.groups,
-        is_mark_emitted=watermarks.is_emitted,
-        node=state.node,
-        observer=state.observer,
-        offsets=state.offsets,
-        readers=state.readers,
-        remembered=offsets.remembered,
-        store=state.store,
-        topics=state.topics,
-    )
-
-
-def _mark_reader(state: BrokerState) -> MarkReader:
-    return MarkReader(
-        node=state.node,
-        store=state.store,
-        topics=state.topics,
-        groups=state.groups,
-        locks=state.locks,
-        offsets=state.offsets,
-        readers=state.readers,
-        unsynced=state.unsynced,
-    )
-
-
-def _moved_marks(state: BrokerState) -> MovedMarks:
-    return MovedMarks(
-        store=state.store,
-        topics=state.topics,
-        group_configs=state.group_configs,
-        groups=state.groups,
-        locks=state.locks,
-        offsets=state.offsets,
-        readers=state.readers,
+        expired=assembled(ExpiredDeadLetters, state),
     )
 
 
@@ -258,66 +143,23 @@ def send_services(
     state: BrokerState, offsets: OffsetServices, save_settings: Callable[[], Awaitable[None]]
 ) -> SendServices:
     """Those of one broker; `save_settings` returns when changed topics are on disk."""
-    origins = Origins(store=state.store, transactions=state.transactions)
-    dead_letters = DeadLetterTopics(changes=state.changes, node=state.node, topics=state.topics)
+    origins = assembled(Origins, state)
+    dead_letters = assembled(DeadLetterTopics, state)
     return SendServices(
-        queues=TargetQueues(
-            changes=state.changes,
-            entropy=state.runtime.entropy,
-            node=state.node,
-            topics=state.topics,
-        ),
-        drafts=Drafts(
-            clock=state.clock,
+        queues=assembled(TargetQueues, state, entropy=state.runtime.entropy),
+        drafts=assembled(
+            Drafts,
+            state,
             delays=state.delay_levels,
-            node=state.node,
-            timers=Timers(clock=state.clock, node=state.node, wheel=state.time_wheel),
-            unique_ids=state.unique_ids,
+            timers=assembled(Timers, state, wheel=state.time_wheel),
         ),
-        placement=Placement(
-            clock=state.clock,
-            deduplication=state.deduplication,
-            node=state.node,
-            observer=state.observer,
-            store=state.store,
-            topics=state.topics,
-        ),
-        durability=Durability(
-            changes=state.changes,
-            node=state.node,
-            safety=state.safety,
-            save_settings=save_settings,
-            store=state.store,
-        ),
+        placement=assembled(Placement, state),
+        durability=assembled(Durability, state, save_settings=save_settings),
         origins=origins,
         dead_letters=dead_letters,
-        retry_copies=RetryCopies(
-            clock=state.clock,
-            dead_letters=dead_letters,
-            group_configs=state.group_configs,
-            node=state.node,
-            locks=state.locks,
-            observer=state.observer,
-            origins=origins,
-        ),
-        half_queue=HalfQueue(
-            changes=state.changes,
-            clock=state.clock,
-            facts=offsets.facts,
-            node=state.node,
-            observer=state.observer,
-            offsets=state.offsets,
-            stats=state.stats,
-            store=state.store,
-            topics=state.topics,
-            transactions=state.transactions,
-        ),
-        resends=Resends(
-            duplicate_copies=state.duplicate_copies,
-            node=state.node,
-            observer=state.observer,
-            store=state.store,
-        ),
+        retry_copies=assembled(RetryCopies, state, dead_letters=dead_letters, origins=origins),
+        half_queue=assembled(HalfQueue, state, offsets),
+        resends=assembled(Resends, state),
     )
 
 
@@ -335,32 +177,7 @@ def pull_services(
 ) -> PullServices:
     """Those of one broker; `handed` as `PullAnswers` has it."""
     return PullServices(
-        checks=PullChecks(
-            filters=PullFilters(filters=state.filters, groups=state.groups, node=state.node),
-            gate=state.gate,
-            group_configs=state.group_configs,
-            groups=state.groups,
-            lives=state.lives,
-            node=state.node,
-            topics=state.topics,
-        ),
-        positions=PullPositions(
-            clock=state.clock,
-            membership=membership,
-            new_lives=offsets.new_lives,
-            offsets=state.offsets,
-            readers=state.readers,
-            remembered=offsets.remembered,
-            reports=offsets.reports,
-        ),
-        answers=PullAnswers(
-            cold_reads=state.cold_reads,
-            handed=handed,
-            node=state.node,
-            observer=state.observer,
-            readers=state.readers,
-            remembered=offsets.remembered,
-            stats=state.stats,
-            store=state.store,
-        ),
+        checks=assembled(PullChecks, state, filters=assembled(PullFilters, state)),
+        positions=assembled(PullPositions, state, offsets, membership=membership),
+        answers=assembled(PullAnswers, state, offsets, handed=handed),
     )

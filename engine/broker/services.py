@@ -47,7 +47,7 @@ from engine.broker.service_groups import (
     reporters,
     send_services,
 )
-from engine.broker.state import BrokerState
+from engine.broker.state import BrokerState, assembled
 from engine.broker.stats.runtime_info import RuntimeInfo
 from engine.broker.transactions.checks import TransactionChecks
 from engine.delay import Delays, DelayService
@@ -98,23 +98,20 @@ def services_of(
     """The services of the broker with these tables; `origin`: where its settings came from."""
     offsets = offset_services(state, boot_ends)
     reporting = reporters(state, offsets)
-    persistence = _persistence(state, offsets, telemetry)
+    watermarks = reporting.watermarks
+    persistence = assembled(Persistence, state, offsets, telemetry=telemetry)
     sending = send_services(state, offsets, persistence.save_settings)
-    membership = membership_of(state, offsets, reporting.watermarks)
+    membership = membership_of(state, offsets, watermarks)
     wake_ups = WakeUps(state.holds)
     # Only who emits facts looks for messages that their producers sent again.
     handed = sending.resends.handed if telemetry is not None else handed_to_nobody
     stored_settings = _kept_settings(state)
-    registration = Registration(
-        changes=state.changes, node=state.node, topics=state.topics, client=client
-    )
-    deletions = _deletions(
-        state, offsets, reporting.watermarks, persistence=persistence, wake_ups=wake_ups
-    )
+    registration = assembled(Registration, state, client=client)
+    deletions = _deletions(state, offsets, watermarks, persistence=persistence, wake_ups=wake_ups)
     replication = _replication(
         state, client=client, deletions=deletions, facts=offsets.facts, registration=registration
     )
-    roles = _roles(state, wake_ups)
+    roles = assembled(RoleChanges, state, wake_ups=wake_ups)
     return Services(
         offsets=offsets,
         reporters=reporting,
@@ -127,22 +124,26 @@ def services_of(
         config_changes=_config_changes(state, origin, stored_settings),
         stored_settings=stored_settings,
         deletions=deletions,
-        topic_changes=_topic_changes(state, offsets, membership),
-        offset_deletion=_offset_deletion(state, offsets, persistence, reporting.watermarks),
-        shrinking=Shrinking(
-            groups=state.groups, offsets=state.offsets, store=state.store, topics=state.topics
+        topic_changes=assembled(TopicChanges, state, offsets, membership=membership),
+        offset_deletion=assembled(
+            OffsetDeletion,
+            state,
+            offsets,
+            group_queues=offsets.queues,
+            save_offsets=persistence.save_offsets_now,
+            watermarks=watermarks,
         ),
+        shrinking=assembled(Shrinking, state),
         delay=_delivery_of(state.delay_levels, state, sending),
         timers=_timers_of(state, sending),
-        checks=TransactionChecks(
-            clock=state.clock,
-            gate=state.gate,
-            half_queue=sending.half_queue,
-            node=state.node,
-            producers=state.producers,
-        ),
+        checks=assembled(TransactionChecks, state, sending),
         replication=replication,
-        replica_marks=_replica_marks(state, replication),
+        replica_marks=assembled(
+            ReplicaMarks,
+            state,
+            replicas=replication.service.replicas,
+            needed=lambda: replication.acknowledgements.needed,
+        ),
         roles=roles,
         leadership=_leadership(
             state,
@@ -152,7 +153,7 @@ def services_of(
             roles=roles,
             sending=sending,
         ),
-        runtime_info=_runtime_info(state),
+        runtime_info=assembled(RuntimeInfo, state),
     )
 
 
@@ -164,37 +165,13 @@ def _replication(
     facts: OffsetFacts,
     registration: Registration,
 ) -> Replication:
-    merges = OffsetMerges(
-        client=client,
-        clock=state.clock,
-        facts=facts,
-        node=state.node,
-        offsets=state.offsets,
-        outage=state.outage_offsets,
-        store=state.store,
-        topics=state.topics,
+    outage = state.outage_offsets
+    merges = assembled(OffsetMerges, state, client=client, facts=facts, outage=outage)
+    copies = assembled(
+        TableCopies, state, client=client, deletions=deletions, merges=merges, outage=outage
     )
-    return Replication(
-        state.runtime,
-        client=client,
-        copies=TableCopies(
-            changes=state.changes,
-            client=client,
-            delay_levels=state.delay_levels,
-            deletions=deletions,
-            group_configs=state.group_configs,
-            merges=merges,
-            node=state.node,
-            offsets=state.offsets,
-            outage=state.outage_offsets,
-            store=state.store,
-            topics=state.topics,
-        ),
-        merges=merges,
-        node=state.node,
-        registration=registration,
-        safety=state.safety,
-        store=state.store,
+    return assembled(
+        Replication, state, client=client, copies=copies, merges=merges, registration=registration
     )
 
 
@@ -215,89 +192,20 @@ def _leadership(
         sending.placement.load_window()
         await state.delay_levels.pass_delivered()
 
-    return Leadership(
-        node=state.node,
+    return assembled(
+        Leadership,
+        state,
         ordered=ordered,
         read_again=read_again,
-        rebuild=Rebuild(
+        rebuild=assembled(
+            Rebuild,
+            state,
             disk=state.runtime.disk,
-            node=state.node,
             read_again=read_again,
             replication=replication,
-            store=state.store,
         ),
         replication=replication,
         roles=roles,
-        store=state.store,
-    )
-
-
-def _topic_changes(
-    state: BrokerState, offsets: OffsetServices, membership: Membership
-) -> TopicChanges:
-    return TopicChanges(
-        changes=state.changes,
-        membership=membership,
-        node=state.node,
-        removals=offsets.removals,
-        store=state.store,
-        topics=state.topics,
-    )
-
-
-def _runtime_info(state: BrokerState) -> RuntimeInfo:
-    return RuntimeInfo(
-        clock=state.clock,
-        node=state.node,
-        put_times=state.put_times,
-        runtime=state.runtime,
-        stats=state.stats,
-        store=state.store,
-    )
-
-
-def _roles(state: BrokerState, wake_ups: WakeUps) -> RoleChanges:
-    return RoleChanges(
-        changes=state.changes,
-        clock=state.clock,
-        locks=state.locks,
-        node=state.node,
-        observer=state.observer,
-        safety=state.safety,
-        wake_ups=wake_ups,
-    )
-
-
-def _replica_marks(state: BrokerState, replication: Replication) -> ReplicaMarks:
-    return ReplicaMarks(
-        node=state.node,
-        observer=state.observer,
-        store=state.store,
-        clock=state.clock,
-        replicas=replication.service.replicas,
-        needed=lambda: replication.acknowledgements.needed,
-    )
-
-
-def _persistence(
-    state: BrokerState, offsets: OffsetServices, telemetry: Telemetry | None
-) -> Persistence:
-    return Persistence(
-        changes=state.changes,
-        clock=state.clock,
-        deleted_groups=state.deleted_groups,
-        filters=state.filters,
-        group_configs=state.group_configs,
-        node=state.node,
-        lives=state.lives,
-        observer=state.observer,
-        offsets=state.offsets,
-        outage=state.outage_offsets,
-        removals=offsets.removals,
-        runtime=state.runtime,
-        store=state.store,
-        telemetry=telemetry,
-        topics=state.topics,
     )
 
 
@@ -305,29 +213,13 @@ def membership_of(
     state: BrokerState, offsets: OffsetServices, watermarks: Watermarks
 ) -> Membership:
     """The membership of the groups of one broker."""
-    return Membership(
-        changes=state.changes,
-        client_ids=state.client_ids,
-        clock=state.clock,
-        doubtful_readers=state.doubtful_readers,
+    return assembled(
+        Membership,
+        state,
+        offsets,
         emit_marks=watermarks.emit,
-        filters=state.filters,
-        group_configs=state.group_configs,
-        groups=state.groups,
-        node=state.node,
-        notices=MemberNotices(
-            clock=state.clock,
-            group_configs=state.group_configs,
-            groups=state.groups,
-            work=state.work,
-        ),
-        observer=state.observer,
+        notices=assembled(MemberNotices, state),
         committed=state.offsets.committed,
-        producers=state.producers,
-        readers=state.readers,
-        removals=offsets.removals,
-        topics=state.topics,
-        work=state.work,
     )
 
 
@@ -340,14 +232,11 @@ def _config_changes(
     state: BrokerState, origin: Origin, stored_settings: KeptSettings
 ) -> ConfigChanges:
     is_users_file = origin.path and not origin.is_kept
-    return ConfigChanges(
-        node=state.node,
+    return assembled(
+        ConfigChanges,
+        state,
         origin=origin,
         file=SettingsFile(state.runtime, origin.path) if is_users_file else stored_settings,
-        changes=state.changes,
-        store=state.store,
-        topics=state.topics,
-        group_configs=state.group_configs,
     )
 
 
@@ -382,33 +271,13 @@ def _deletions(
         state.readers.forget_group,
         state.stats.forget_group,
     ]
-    return Deletions(
-        store=state.store,
-        topics=state.topics,
-        group_configs=state.group_configs,
-        deleted_groups=state.deleted_groups,
-        offsets=state.offsets,
-        new_lives=offsets.new_lives,
-        changes=state.changes,
+    return assembled(
+        Deletions,
+        state,
+        offsets,
         save_offsets=persistence.save_offsets_now,
-        removals=offsets.removals,
         of_topics=of_topics,
         of_groups=of_groups,
-    )
-
-
-def _offset_deletion(
-    state: BrokerState, offsets: OffsetServices, persistence: Persistence, watermarks: Watermarks
-) -> OffsetDeletion:
-    return OffsetDeletion(
-        clock=state.clock,
-        group_queues=offsets.queues,
-        groups=state.groups,
-        offsets=state.offsets,
-        readers=state.readers,
-        removals=offsets.removals,
-        save_offsets=persistence.save_offsets_now,
-        watermarks=watermarks,
     )
 
 
@@ -441,41 +310,13 @@ def metrics_of(state: BrokerState, services: Services) -> BrokerMetrics:
     """What a scrape of this broker reads."""
 
     def lags() -> Lags:
-        return Lags(
-            has_left=services.reporters.left_topics.__contains__,
-            offsets=state.offsets,
-            readers=state.readers,
-            store=state.store,
-            topics=state.topics,
-        )
+        return assembled(Lags, state, has_left=services.reporters.left_topics.__contains__)
 
-    return BrokerMetrics(
-        client_stats=state.client_stats,
-        clock=state.clock,
-        exporter=ExporterFamilies(
-            client_stats=state.client_stats,
-            clock=state.clock,
-            groups=state.groups,
-            node=state.node,
-            producers=state.producers,
-            stats=state.stats,
-            store=state.store,
-        ),
-        group_configs=state.group_configs,
-        groups=state.groups,
+    return assembled(
+        BrokerMetrics,
+        state,
+        exporter=assembled(ExporterFamilies, state),
         lags=lags,
-        latencies=state.latencies,
-        node=state.node,
-        producers=state.producers,
-        runtime=RuntimeFamilies(
-            node=state.node,
-            runtime=state.runtime,
-            runtime_info=services.runtime_info,
-            store=state.store,
-        ),
-        stats=state.stats,
-        store=state.store,
-        topics=state.topics,
-        transactions=state.transactions,
+        runtime=assembled(RuntimeFamilies, state, services),
         wheel=state.time_wheel,
     )

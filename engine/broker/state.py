@@ -1,7 +1,7 @@
 """The tables and external interfaces that a broker's services share.
 
 Place in the walk: made first, when the store is open. `services` and `handler_table` hand each of
-these to whoever names it; nobody else is given the whole.
+these to whoever names it (`assembled`); nobody else is given the whole.
 
 Invariant: each table is made once. Absent on purpose: life cycle (broker), decisions.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import signature
+from typing import TypeVar
 
 from engine.broker.access_gate import gate_of
 from engine.broker.config import BrokerConfig, BrokerRole
@@ -47,6 +49,21 @@ from engine.runtime import Runtime
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
 from engine.store.table_file import TableFile
+
+Made = TypeVar("Made")
+
+
+def assembled(kind: Callable[..., Made], *holders: object, **given: object) -> Made:
+    """One of this kind, with all that its constructor names.
+
+    What is not `given` comes from the first of the holders that has it under the same name. Raises
+    TypeError when nobody has a name that has no default.
+    """
+    for name in signature(kind).parameters:
+        holder = next((one for one in holders if hasattr(one, name)), None)
+        if name not in given and holder is not None:
+            given[name] = getattr(holder, name)
+    return kind(**given)
 
 
 @dataclass(frozen=True, slots=True)
