@@ -62,7 +62,8 @@ class ReportShelf:
 
     def __init__(self, lake: Lake, folder: Path | None = None) -> None:
         """folder: of the files; None: where `tidemark reports run` leaves them."""
-        self._shelf = Shelf(lake, folder)
+        self.shelf = Shelf(lake, folder)
+        """The same, for who has a report sent."""
         own = "" if folder is None else f" --folder {shlex.quote(str(folder))}"
         self.option = f"--lake {shlex.quote(lake.root)}{own}"
         """What a command needs to find the same reports."""
@@ -72,17 +73,12 @@ class ReportShelf:
     @property
     def lake(self) -> Lake:
         """The lake of the reports."""
-        return self._shelf.lake
-
-    @property
-    def shelf(self) -> Shelf:
-        """The same, for who has a report sent."""
-        return self._shelf
+        return self.shelf.lake
 
     def page(self, period: str, text: str, number: int) -> tuple[list[ReportRun], int, int]:
         """Runs of a page of the list; how many there are on all pages; and the page that it is: the
         last one, when there are fewer than that."""
-        runs, found = self._shelf.listed(
+        runs, found = self.shelf.listed(
             period=period, text=text, skip=(number - 1) * REPORTS_PER_PAGE, most=REPORTS_PER_PAGE
         )
         pages = max(1, -(-found // REPORTS_PER_PAGE))
@@ -95,12 +91,12 @@ class ReportShelf:
         parts = name_of(name)
         if parts is None:
             return None
-        runs = self._shelf.runs(report=parts.report, window=parts.window)
+        runs = self.shelf.runs(report=parts.report, window=parts.window)
         return next((one for one in runs if one.number == parts.number), None)
 
     def of_period(self, run: ReportRun) -> list[ReportRun]:
         """All runs about the period of one, the newest first."""
-        return sound(self._shelf.runs(report=run.report, window=run.window))
+        return sound(self.shelf.runs(report=run.report, window=run.window))
 
     def before(self, run: ReportRun) -> ReportRun | None:
         """The newest run about the period before, if there is one."""
@@ -108,21 +104,21 @@ class ReportShelf:
             window = run.of_window.before.name
         except (ConfigError, ValueError):
             return None
-        return next(iter(sound(self._shelf.runs(report=run.report, window=window))), None)
+        return next(iter(sound(self.shelf.runs(report=run.report, window=window))), None)
 
     def others(self, run: ReportRun) -> list[ReportRun]:
         """The newest runs of its kind, to compare it with."""
-        runs, _ = self._shelf.listed(period=run.period, most=CHOICES_MAX)
+        runs, _ = self.shelf.listed(period=run.period, most=CHOICES_MAX)
         return [one for one in sound(runs) if one.name != run.name]
 
     def file(self, run: ReportRun, name: str, *, bytes_max: int = FILE_BYTES_MAX) -> Path:
         """A file of a run. Raises LakeError when it is not there, TooLarge beyond `bytes_max`."""
         if not is_sound(run):
             raise LakeError("a report that is not named as one has no files here")
-        self._shelf.file(run, name)  # Says for how long files stay, and how they are made again.
+        self.shelf.file(run, name)  # Says for how long files stay, and how they are made again.
         try:
-            home = self._shelf.folder.resolve(strict=True)
-            found = (self._shelf.place(run) / name).resolve(strict=True)
+            home = self.shelf.folder.resolve(strict=True)
+            found = (self.shelf.place(run) / name).resolve(strict=True)
             own = home / run.report / run.window / str(run.number) / name
             size = found.stat().st_size
         except (OSError, RuntimeError) as error:

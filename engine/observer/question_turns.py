@@ -33,7 +33,8 @@ class Turns(Generic[Name]):
         self._first_max = count_max if first_max is None else first_max
         self._asked: dict[Name, int] = {}
         self._known_count = 0
-        self._look = 0
+        self.look = 0
+        """Number of the newest look."""
 
     def due(
         self,
@@ -45,7 +46,7 @@ class Turns(Generic[Name]):
         """Whom to ask in this look: of everyone, or `of` those alone, if given; when the others
         were asked is not forgotten.
         """
-        self._look += 1
+        self.look += 1
         known = set(everyone)
         self._known_count = len(known)
         self._asked = {name: at for name, at in self._asked.items() if name in known}
@@ -64,7 +65,7 @@ class Turns(Generic[Name]):
 
     def begin(self, name: Name) -> None:
         """It is asked now."""
-        self._asked[name] = self._look
+        self._asked[name] = self.look
 
     def were_all_asked_since(self, look: int, everyone: Collection[Name]) -> bool:
         """Was each of them asked in a look after this one?"""
@@ -74,11 +75,6 @@ class Turns(Generic[Name]):
     def has_new(self) -> bool:
         """Is there somebody, as of the newest look, who was never asked?"""
         return len(self._asked) < self._known_count
-
-    @property
-    def look(self) -> int:
-        """Number of the newest look."""
-        return self._look
 
     def _last_asked(self, name: Name) -> tuple[int, str]:
         return self._asked.get(name, 0), str(name)

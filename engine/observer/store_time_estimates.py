@@ -54,7 +54,8 @@ class Estimates:
     """Of all queues of a broker at which messages wait."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Estimate] = {}
+        self.known: dict[Key, Estimate] = {}
+        """Those that hold."""
 
     def wanted(
         self, progress: Mapping[str, Mapping[Place, QueueProgress]]
@@ -63,14 +64,12 @@ class Estimates:
         offsets that have moved are forgotten.
         """
         offsets = waiting(progress)
-        self._known = {
-            key: one for key, one in self._known.items() if offsets.get(key) == one.offset
-        }
-        return {key[:2]: None for key in offsets if key not in self._known}
+        self.known = {key: one for key, one in self.known.items() if offsets.get(key) == one.offset}
+        return {key[:2]: None for key in offsets if key not in self.known}
 
     def forget_topics(self, topics: Container[str]) -> None:
         """Their offsets are those of other messages now."""
-        self._known = {key: one for key, one in self._known.items() if key[1] not in topics}
+        self.known = {key: one for key, one in self.known.items() if key[1] not in topics}
 
     def take(
         self,
@@ -92,14 +91,9 @@ class Estimates:
                 continue
             middle_ms = (asked_ms + answered_ms) // 2
             error_ms = (answered_ms - asked_ms + 1) // 2 + 1
-            self._known[group, *place] = Estimate(
+            self.known[group, *place] = Estimate(
                 one.consumer_offset, middle_ms - span.delay_time_ms, error_ms
             )
-
-    @property
-    def known(self) -> Mapping[Key, Estimate]:
-        """Those that hold."""
-        return self._known
 
 
 ENDS_REMEMBERED_MAX: Final = 32

@@ -41,61 +41,45 @@ class Load:
     request_bytes_max: int = REQUEST_BYTES_MAX
     unfinished_bytes_max: int = UNFINISHED_FRAME_BYTES_MAX
     output_bytes_max: int = OUTPUT_BYTES_MAX
-    _request_bytes: int = field(default=0, init=False)
-    _unfinished_bytes: int = field(default=0, init=False)
-    _output_bytes: int = field(default=0, init=False)
+    request_bytes: int = field(default=0, init=False)
+    """Bodies of requests that are under way."""
+    unfinished_bytes: int = field(default=0, init=False)
+    """Bytes of frames that have begun to arrive."""
+    output_bytes: int = field(default=0, init=False)
+    """Bytes of answers that slow readers have not taken."""
     _unfinished: dict[Holder, None] = field(default_factory=dict, init=False)
     _waiting: dict[Holder, None] = field(default_factory=dict, init=False)
 
-    @property
-    def request_bytes(self) -> int:
-        """Bodies of requests that are under way."""
-        return self._request_bytes
-
-    @property
-    def unfinished_bytes(self) -> int:
-        """Bytes of frames that have begun to arrive."""
-        return self._unfinished_bytes
-
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of answers that slow readers have not taken."""
-        return self._output_bytes
-
     def add_requests(self, change_bytes: int) -> None:
         """Requests began (or, below 0, ended)."""
-        self._request_bytes += change_bytes
-        if (
-            change_bytes < 0
-            and self._waiting
-            and self._request_bytes <= self.request_bytes_max // 2
-        ):
+        self.request_bytes += change_bytes
+        if change_bytes < 0 and self._waiting and self.request_bytes <= self.request_bytes_max // 2:
             waiting, self._waiting = self._waiting, {}
             for holder in waiting:
                 holder.read_on()
 
     def is_crowded_by(self, holder: Holder) -> bool:
         """Must it wait? It is reported by `read_on` when it need not any more."""
-        if self._request_bytes <= self.request_bytes_max:
+        if self.request_bytes <= self.request_bytes_max:
             return False
         self._waiting[holder] = None
         return True
 
     def add_unfinished(self, holder: Holder, change_bytes: int) -> None:
         """Its unfinished frame grew, or (below 0) was finished; `holder` knows its new size."""
-        self._unfinished_bytes += change_bytes
+        self.unfinished_bytes += change_bytes
         if holder.unfinished_bytes:
             self._unfinished[holder] = None
         else:
             self._unfinished.pop(holder, None)
-        while self._unfinished_bytes > self.unfinished_bytes_max:
+        while self.unfinished_bytes > self.unfinished_bytes_max:
             oldest = min(self._unfinished, key=lambda each: each.unfinished_since_ms)
             oldest.evict("its frame is the oldest of too many that are not finished")
 
     def add_output(self, change_bytes: int) -> bool:
         """A slow reader is to get more (or, below 0, took some): is it too much in all?"""
-        self._output_bytes += change_bytes
-        return self._output_bytes > self.output_bytes_max
+        self.output_bytes += change_bytes
+        return self.output_bytes > self.output_bytes_max
 
     def forget(self, holder: Holder) -> None:
         """It is gone; what it held was given back before."""

@@ -115,7 +115,8 @@ class Telemetry:
         self._earlier_tails = restored.progress.handed_tails()
         self._follows_seq = restored.last_seq
         now_us = self._stamp()
-        self._next_seq = self._life_seq = max(now_us, restored.next_seq)
+        self.next_seq = self._life_seq = max(now_us, restored.next_seq)
+        """Seq of the next row to be written."""
         epoch = max(now_us, restored.broker_epoch + 1)
         if broker_epoch == LAST_LIFE:
             broker_epoch = restored.broker_epoch or None
@@ -183,11 +184,6 @@ class Telemetry:
             lock_file.close()
             raise
 
-    @property
-    def next_seq(self) -> int:
-        """Seq of the next row to be written."""
-        return self._next_seq
-
     def pulled_marks(self) -> dict[MarkKey, PulledMark]:
         """Pulled marks of earlier lives by (group, topic, queue_id), as the spool had them when it
         was opened."""
@@ -250,7 +246,7 @@ class Telemetry:
         """See `Observer.emitted_up_to`."""
         if self._stopped or self._failing or self._lost_count:
             return None
-        return EmittedUpTo(self._next_seq + len(self._rows), self._losses)
+        return EmittedUpTo(self.next_seq + len(self._rows), self._losses)
 
     def write_turn(self) -> None:
         """Write what was reported since the last time, in one write; nothing when there is nothing.
@@ -297,7 +293,7 @@ class Telemetry:
                 await self._spool.sync()
         except StorageError as error:
             _log.error("spool: %s; a new segment begins", error)
-            self._report_loss(f"a power cut could lose rows before seq {self._next_seq}: {error}")
+            self._report_loss(f"a power cut could lose rows before seq {self.next_seq}: {error}")
             self._roll()
 
     async def _run(self) -> None:
@@ -326,7 +322,7 @@ class Telemetry:
             broker=identity.broker,
             broker_id=identity.broker_id,
             broker_epoch=self.broker_epoch,
-            first_seq=self._next_seq,
+            first_seq=self.next_seq,
             as_of=self._event_time - 1,
             marks=list(progress.marks.values()) if whole else [],
             offsets=list(progress.offsets.values()) if whole else [],
@@ -347,7 +343,7 @@ class Telemetry:
         tails = list(self._tails.values())
         as_of = self._event_time
         try:
-            data = encode_frame(Turn(self._next_seq, as_of, rows, marks, tails))
+            data = encode_frame(Turn(self.next_seq, as_of, rows, marks, tails))
         except (ValueError, OverflowError) as error:
             taken_count = len(rows)
             data, rows, marks = self._salvaged(rows, marks, as_of)
@@ -360,7 +356,7 @@ class Telemetry:
         except StorageError as error:
             self._write_failed(rows, error)
             return
-        self._next_seq += len(rows)
+        self.next_seq += len(rows)
         self._event_time = as_of + 1
         self._progress.take_rows(rows)
         self._progress.take_marks(marks)
@@ -383,12 +379,12 @@ class Telemetry:
             rows = [row for row in rows if not _ends_snapshot(row)]
         marks = [clean for mark in marks if (clean := encodable(mark)) is not None]
         try:
-            return encode_frame(Turn(self._next_seq, as_of, rows, marks)), rows, marks
+            return encode_frame(Turn(self.next_seq, as_of, rows, marks)), rows, marks
         except (
             ValueError
         ):  # Too long as a whole: the marks matter more, and fit by their own limit.
             marks = marks[-PULLED_MARKS_MAX:]
-            return encode_frame(Turn(self._next_seq, as_of, [], marks)), [], marks
+            return encode_frame(Turn(self.next_seq, as_of, [], marks)), [], marks
 
     def _report_loss(self, detail: str, *, clean: bool | None = None) -> None:
         self._losses += 1
@@ -481,11 +477,11 @@ class Telemetry:
     @property
     def _can_roll(self) -> bool:
         """Does the segment hold a row? One without has no successor."""
-        return self._spool.has_begun and self._next_seq != self._spool.first_seq
+        return self._spool.has_begun and self.next_seq != self._spool.first_seq
 
     def _begin_segment(self, header: bytes) -> None:
         try:
-            self._spool.roll(self._next_seq, header)
+            self._spool.roll(self.next_seq, header)
         except StorageError as error:
             _log.error("spool: no new segment (%s); the old one goes on", error)
             return

@@ -159,7 +159,8 @@ class Transactions:
     """Ended transactions of which a copy is not passed yet, by name; was it committed?"""
     _pending: dict[int, int] = field(default_factory=dict, init=False)
     """Half offsets that wait for an op message → name of the transaction."""
-    _pending_bytes: int = field(default=0, init=False)
+    pending_bytes: int = field(default=0, init=False)
+    """Length of all op bodies that are due."""
     _settled: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
     """Half offset → end of the record that settles it, name of the transaction."""
     _ops: deque[tuple[int, int]] = field(default_factory=deque, init=False)
@@ -183,7 +184,7 @@ class Transactions:
         for known in (self._open, self._open_by_topic, self._ended, self._pending, self._settled):
             known.clear()
         self._ops.clear()
-        self._pending_bytes = 0
+        self.pending_bytes = 0
         self.half_offset, self.op_offset = half_begin, op_begin
         self._half_end = half_begin
         names: dict[int, int] = {}
@@ -217,13 +218,13 @@ class Transactions:
         assert half is not None, "it is open"
         self._ended[first_offset] = committed
         self._pending[half.queue_offset] = first_offset
-        self._pending_bytes += len(str(half.queue_offset)) + 1
+        self.pending_bytes += len(str(half.queue_offset)) + 1
 
     def note_op(self, op_offset: int, half_offsets: Sequence[int], *, end_offset: int) -> None:
         """The op message that lists these is stored up to `end_offset`."""
         for half_offset in half_offsets:
             self._settled[half_offset] = end_offset, self._pending.pop(half_offset)
-            self._pending_bytes -= len(str(half_offset)) + 1
+            self.pending_bytes -= len(str(half_offset)) + 1
         self._ops.append((op_offset, max(half_offsets)))
 
     def advance(self, durable_to: int) -> None:
@@ -271,11 +272,6 @@ class Transactions:
             return False
         held = self._half_end - oldest.queue_offset
         return held >= self.renewed_held and 2 * len(self._open) <= held
-
-    @property
-    def pending_bytes(self) -> int:
-        """Length of all op bodies that are due."""
-        return self._pending_bytes
 
     def open_halves(self) -> list[HalfMessage]:
         """Open transactions by their newest copies, in queue order."""

@@ -61,16 +61,12 @@ class PullMessageService:
         self._rested_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._arrived = asyncio.Event()
-        self._ended = False
-
-    @property
-    def ended(self) -> bool:
+        self.ended = False
         """Is nothing pulled any more? Answers that come now are nobody's."""
-        return self._ended
 
     def put(self, request: PullRequest, *, after_ms: int = 0) -> None:
         """Pull this queue when its turn comes; with `after_ms` it rests for so long before."""
-        if self._ended:
+        if self.ended:
             return
         if after_ms:
             self._rest(request, after_ms)
@@ -123,7 +119,7 @@ class PullMessageService:
             self._wake_at(resting[0][0])
 
     def _end(self) -> None:
-        self._ended = True
+        self.ended = True
         if self._timer is not None:
             self._timer.cancel()
         self._due.clear()

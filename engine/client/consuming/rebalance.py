@@ -83,16 +83,12 @@ class Rebalancer:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _asked: int = field(default=0, init=False)
     """How often somebody asked for a round until now; before the present or last one began
-    (`_round`), and before the last that ended did (`_ended`).
+    (`round`), and before the last that ended did (`_ended`).
     """
-    _round: int = field(default=0, init=False)
+    round: int = field(default=0, init=False)
+    """See `first_pulls.Rounds.round`."""
     _ended: int = field(default=0, init=False)
     _round_ended: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-
-    @property
-    def round(self) -> int:
-        """See `first_pulls.Rounds.round`."""
-        return self._round
 
     async def settled(self, taken_up_in: int) -> None:
         """See `first_pulls.Rounds.settled`."""
@@ -120,9 +116,9 @@ class Rebalancer:
             except TimeoutError:
                 pass  # Nobody called: the regular round.
             self._wanted.clear()
-            self._round = self._asked
+            self.round = self._asked
             balanced = await self.rebalance()
-            self._ended = self._round
+            self._ended = self.round
             self._round_ended.set()
             self._round_ended.clear()
             await asyncio.sleep(config.rebalance_retry_ms / SECOND_MS)

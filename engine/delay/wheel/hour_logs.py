@@ -27,7 +27,8 @@ class HourLogs:
     def __init__(self, disk: Disk, folder: str, store_id: str) -> None:
         self._disk = disk
         self._seal = crc32(store_id.encode())
-        self._folder = folder
+        self.folder = folder
+        """Where they are."""
         make_durable(disk, folder)
         self._counts = {int(name): 0 for name in disk.names(folder) if name.isdigit()}
         """Hour → how many entries it has, once it was cut or appended to."""
@@ -90,11 +91,6 @@ class HourLogs:
         """The disk does not have these yet."""
         self._changed.update(int(path.rpartition("/")[2]) for path in paths)
 
-    @property
-    def folder(self) -> str:
-        """Where they are."""
-        return self._folder
-
     def cut(self, log_offset: int) -> None:
         """Drop entries of what lies at `log_offset` of the commit log or behind it."""
         for hour in self.hours():
@@ -124,4 +120,4 @@ class HourLogs:
             self._open.popitem()[1].close()
 
     def _path(self, hour: int) -> str:
-        return f"{self._folder}/{hour:0{_NAME_DIGITS}d}"
+        return f"{self.folder}/{hour:0{_NAME_DIGITS}d}"

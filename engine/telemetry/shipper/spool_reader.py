@@ -82,15 +82,11 @@ class SpoolReader:
         self._name: str | None = None
         self._position = 0
         self._life: Life | None = None
-        self._next_seq = 1
+        self.next_seq = 1
+        """Seq of the next row to be handed out."""
         self._as_of = 0
         self.is_replaced = False
         """Does the folder hold another spool than before? Nothing is read until `seek`."""
-
-    @property
-    def next_seq(self) -> int:
-        """Seq of the next row to be handed out."""
-        return self._next_seq
 
     def newest_rows(self, begin: int, ends: Sequence[int]) -> list[Written]:
         """Of each table the newest row in (begin, end]; `ends` are by table number."""
@@ -128,7 +124,7 @@ class SpoolReader:
         self._name = before[-1] if before else (names[0] if names else None)
         self._position = 0
         self._life = None
-        self._next_seq = next_seq
+        self.next_seq = next_seq
         self.is_replaced = False
 
     def read(self, rows_max: int) -> Run | None:
@@ -142,7 +138,7 @@ class SpoolReader:
             # The list first: a segment with a successor gets no more frames, its end is final.
             names = segment_names(self._disk, self._directory)
             if self._name is None and names:
-                self.seek(self._next_seq)
+                self.seek(self.next_seq)
             if self._name not in names:  # No shipper drops the one that it reads.
                 self.is_replaced = self._name is not None
                 break
@@ -157,7 +153,7 @@ class SpoolReader:
                     return run
             if not following:
                 break
-            if first_seq_of(following[0]) < self._next_seq:  # Behind rows that were read already.
+            if first_seq_of(following[0]) < self.next_seq:  # Behind rows that were read already.
                 self.is_replaced = True
                 break
             if not whole:
@@ -228,7 +224,7 @@ class SpoolReader:
             raise StorageError(
                 f"{self._directory}/{self._name} does not begin with a life: not a spool segment"
             )
-        is_read = not frame.rows or frame.next_seq <= self._next_seq
+        is_read = not frame.rows or frame.next_seq <= self.next_seq
         if is_read and frame.as_of <= self._as_of:
             return run
         return self._add(frame, self._life, run)
@@ -236,23 +232,23 @@ class SpoolReader:
     def _add(self, frame: Turn, life: Life, run: Run | None) -> Run:
         if run is None:
             run = Run(
-                speaker_of(life), life.broker_epoch, self._next_seq, self._next_seq - 1, frame.as_of
+                speaker_of(life), life.broker_epoch, self.next_seq, self.next_seq - 1, frame.as_of
             )
-        if frame.rows and frame.first_seq > self._next_seq:
-            skipped = life.unused_in(self._next_seq, frame.first_seq)
-            missing = frame.first_seq - self._next_seq - skipped
+        if frame.rows and frame.first_seq > self.next_seq:
+            skipped = life.unused_in(self.next_seq, frame.first_seq)
+            missing = frame.first_seq - self.next_seq - skipped
             if missing:
                 _log.error("spool: %d rows before row %d are missing", missing, frame.first_seq)
             if not run.rows:
                 run.seq_from, run.skipped = frame.first_seq, skipped
-            self._next_seq = frame.first_seq
+            self.next_seq = frame.first_seq
         for seq, (table_number, event_time, values) in enumerate(frame.rows, frame.first_seq):
-            if seq >= self._next_seq:
+            if seq >= self.next_seq:
                 row = SpooledRow(seq, life.broker_epoch, event_time, values)
                 run.rows.setdefault(table_number, []).append(row)
         if frame.rows:
-            self._next_seq = max(self._next_seq, frame.next_seq)
-        run.seq_to = self._next_seq - 1
+            self.next_seq = max(self.next_seq, frame.next_seq)
+        run.seq_to = self.next_seq - 1
         run.broker_epoch = life.broker_epoch
         run.as_of = self._as_of = max(self._as_of, frame.as_of)
         return run
