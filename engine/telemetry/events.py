@@ -28,6 +28,7 @@ from engine.foundation.observing import (
     LifecycleEvent,
     OffsetAnswer,
     OffsetReport,
+    OwnedQueue,
     PopWatermark,
     QueueWatermark,
     RebalanceEvent,
@@ -222,44 +223,35 @@ _GROUP_WATERMARKS: Final = TABLES.index(GROUP_WATERMARKS)
 _any_watermark: Final[Any] = GroupWatermark(*range(len(fields(GroupWatermark))))
 assert _group_watermark(_any_watermark) == _maker(GROUP_WATERMARKS, GroupWatermark)(_any_watermark)
 _FLUSH_CHECKPOINTS: Final = TABLES.index(FLUSH_CHECKPOINTS)
-_plain_rebalance: Final = _maker(REBALANCE_EVENTS, RebalanceEvent)
-_plain_window: Final = _maker(CLIENT_WINDOWS, ClientWindow)
-_QUEUES: Final = REBALANCE_EVENTS.own_names.index("queues")
-_plain_pop: Final = _maker(POP_WATERMARKS, PopWatermark)
-_POP_RANGES: Final = POP_WATERMARKS.own_names.index("unacknowledged_ranges")
-_RANGES: Final = CLIENT_WINDOWS.own_names.index("held_ranges")
 
 
-def _rebalance(fact: RebalanceEvent) -> TableRow:
-    number, values = _plain_rebalance(fact)
-    if fact.queues is None:
-        return number, values
-    queues = [(owned.topic, owned.queue_id, owned.committed, owned.pulled) for owned in fact.queues]
-    return number, (*values[:_QUEUES], queues, *values[_QUEUES + 1 :])
+def _listing_maker(
+    table: Table, fact_type: type, name: str, listed: Callable[[Sequence[Any]], list[Any]]
+) -> Callable[[Any], TableRow]:
+    """As `_maker`, with a column that is a list."""
+    plain, at = _maker(table, fact_type), table.own_names.index(name)
+
+    def make(fact: Any) -> TableRow:
+        number, values = plain(fact)
+        if values[at] is None:
+            return number, values
+        return number, (*values[:at], listed(values[at]), *values[at + 1 :])
+
+    return make
 
 
-def _client_window(fact: ClientWindow) -> TableRow:
-    number, values = _plain_window(fact)
-    if fact.held_ranges is None:
-        return number, values
-    ranges = list(fact.held_ranges[:HELD_RANGES_MAX])
-    return number, (*values[:_RANGES], ranges, *values[_RANGES + 1 :])
-
-
-def _pop_watermark(fact: PopWatermark) -> TableRow:
-    number, values = _plain_pop(fact)
-    if fact.unacknowledged_ranges is None:
-        return number, values
-    ranges = list(fact.unacknowledged_ranges)
-    return number, (*values[:_POP_RANGES], ranges, *values[_POP_RANGES + 1 :])
+def _owned(queues: Sequence[OwnedQueue]) -> list[tuple[str, int, int | None, int | None]]:
+    return [(owned.topic, owned.queue_id, owned.committed, owned.pulled) for owned in queues]
 
 
 _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     OffsetReport: _maker(CONSUME_OFFSETS, OffsetReport),
     QueueWatermark: _maker(QUEUE_WATERMARKS, QueueWatermark),
     GroupWatermark: _group_watermark,
-    RebalanceEvent: _rebalance,
-    ClientWindow: _client_window,
+    RebalanceEvent: _listing_maker(REBALANCE_EVENTS, RebalanceEvent, "queues", _owned),
+    ClientWindow: _listing_maker(
+        CLIENT_WINDOWS, ClientWindow, "held_ranges", lambda ranges: [*ranges[:HELD_RANGES_MAX]]
+    ),
     RetryStep: _maker(RETRY_DLQ_FLOW, RetryStep),
     Redelivery: _maker(REDELIVERIES, Redelivery),
     FlushDone: lambda fact: _FlushSum(fact).row(),
@@ -270,5 +262,5 @@ _MAKERS: Final[dict[type, Callable[[Any], TableRow]]] = {
     ReusedOffset: _maker(REUSED_OFFSETS, ReusedOffset),
     UnreadDeletion: _maker(UNREAD_DELETIONS, UnreadDeletion),
     DelayLevel: _maker(DELAY_LEVELS, DelayLevel),
-    PopWatermark: _pop_watermark,
+    PopWatermark: _listing_maker(POP_WATERMARKS, PopWatermark, "unacknowledged_ranges", list),
 }

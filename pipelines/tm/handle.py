@@ -308,10 +308,9 @@ class LakeHandle:
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Changes of membership and subscription."""
-        asks = partial(
-            answer_of_events, table="rebalances", say=events.of_rebalances, since=since, until=until
-        )
-        return answered(self._reading(as_of, cluster), asks, group=group)
+        asks = partial(answer_of_events, since=since, until=until)
+        found = partial(asks, table="rebalances", say=events.of_rebalances)
+        return answered(self._reading(as_of, cluster), found, group=group)
 
     def dead_letters(
         self,
@@ -323,14 +322,9 @@ class LakeHandle:
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Messages that ended in a dead-letter queue, with the place they came from."""
-        asks = partial(
-            answer_of_events,
-            table="dead_letters",
-            say=events.of_dead_letters,
-            since=since,
-            until=until,
-        )
-        return answered(self._reading(as_of, cluster), asks, group=group)
+        asks = partial(answer_of_events, since=since, until=until)
+        found = partial(asks, table="dead_letters", say=events.of_dead_letters)
+        return answered(self._reading(as_of, cluster), found, group=group)
 
     def replaced(
         self,
@@ -342,14 +336,9 @@ class LakeHandle:
         as_of: When | Cycle | None = None,
     ) -> Result:
         """Messages that were pulled and lost, with those that have their offsets now."""
-        asks = partial(
-            answer_of_events,
-            table="replaced_messages",
-            say=events.of_replaced,
-            since=since,
-            until=until,
-        )
-        return answered(self._reading(as_of, cluster), asks, group=group)
+        asks = partial(answer_of_events, since=since, until=until)
+        found = partial(asks, table="replaced_messages", say=events.of_replaced)
+        return answered(self._reading(as_of, cluster), found, group=group)
 
     def lost(
         self,

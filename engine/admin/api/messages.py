@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 from engine.admin.api.requests import AdminRequests
 from engine.client.config import ProducerConfig
@@ -81,6 +82,10 @@ class TracedStep:
     retry_times: int | None = None
     outcome: str | None = None
     """How a listener's call ended, or what a transaction's producer decided."""
+
+
+SHARED: Final = tuple(one.name for one in fields(TracedStep) if one.name not in {"step", "outcome"})
+"""What a step takes over from its trace, if that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,44 +266,15 @@ def _has_key(message: MessageExt, topic: str, key: str, *, is_unique_key: bool) 
 
 
 def step_of(trace: Trace) -> TracedStep:
-    """A trace as a step of its message."""
+    """A trace as a step of its message: what both have under one name, and how it ended."""
     match trace:
         case SentTrace():
-            return TracedStep(
-                step="sent",
-                time_ms=trace.time_ms,
-                group=trace.group,
-                cost_ms=trace.cost_ms,
-                success=trace.success,
-                keys=trace.keys,
-                topic=trace.topic,
-                store_host=trace.store_host,
-            )
+            step, outcome = "sent", None
         case ConsumingTrace():
-            return TracedStep(
-                step="consuming",
-                time_ms=trace.time_ms,
-                group=trace.group,
-                keys=trace.keys,
-                retry_times=trace.retry_times,
-            )
+            step, outcome = "consuming", None
         case ConsumedTrace():
-            return TracedStep(
-                step="consumed",
-                time_ms=trace.time_ms,
-                group=trace.group,
-                cost_ms=trace.cost_ms,
-                success=trace.success,
-                keys=trace.keys,
-                outcome=trace.end.name,
-            )
+            step, outcome = "consumed", trace.end.name
         case EndTransactionTrace():
-            return TracedStep(
-                step="transaction ended",
-                time_ms=trace.time_ms,
-                group=trace.group,
-                keys=trace.keys,
-                topic=trace.topic,
-                store_host=trace.store_host,
-                outcome=trace.state.value,
-            )
+            step, outcome = "transaction ended", trace.state.value
+    known = {name: getattr(trace, name) for name in SHARED if hasattr(trace, name)}
+    return TracedStep(step=step, outcome=outcome, **known)
