@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from xdist.workermanage import WorkerController
 
 from provision import chromium
 from tests.asynchronous import run_async_test
+from tests.forked_processes import ForkingPopen
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Or PySpark takes a process without a main file for its own, and ends it.
@@ -106,6 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if (environment / "java-home").exists():
         os.environ["JAVA_HOME"] = str((environment / "java-home").resolve())
     os.environ["PATH"] = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    subprocess.Popen = ForkingPopen  # type: ignore[misc, assignment]
 
 
 @pytest.hookimpl(wrapper=True)

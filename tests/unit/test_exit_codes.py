@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.forked_processes import TIDEMARK
 from tidemark import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -35,34 +33,21 @@ def test_every_command_is_on_the_page() -> None:
     assert named == set(COMMANDS)
 
 
-@pytest.fixture(scope="module")
-def commands() -> Iterator[subprocess.Popen[str]]:
-    """What runs command lines, without loading the rooms anew for each."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.unit.forked_commands"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    ) as process:
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-
-
 @pytest.mark.parametrize(("example", "code"), EXAMPLES, ids=[one for one, _ in EXAMPLES])
-def test_a_command_ends_as_the_page_says(
-    commands: subprocess.Popen[str], example: str, code: int, tmp_path: Path
-) -> None:
+def test_a_command_ends_as_the_page_says(example: str, code: int, tmp_path: Path) -> None:
     words = shlex.split(example.replace("EMPTY", str(tmp_path)))
-    assert commands.stdin is not None
-    assert commands.stdout is not None
-    commands.stdin.write(f"{json.dumps({'words': words, 'folder': str(tmp_path)})}\n")
-    commands.stdin.flush()
-    done = json.loads(commands.stdout.readline())
-    assert done["code"] == code, done["errors"]
-    assert "Traceback" not in done["errors"]
+    done = subprocess.run(
+        [TIDEMARK, *words],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
     usage = code == 2 and words[0] != "check"
     if code and not usage:
-        *_, last = done["errors"].strip().splitlines()
-        assert re.match(rf"tidemark {words[0]}( check)?: \S", last), done["errors"]
+        *_, last = done.stderr.strip().splitlines()
+        assert re.match(rf"tidemark {words[0]}( check)?: \S", last), done.stderr
