@@ -7,8 +7,8 @@ times as long and lose the keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import great_expectations.expectations as gxe
 
@@ -25,6 +25,17 @@ class ExpectNoBreach(gxe.ExpectColumnValuesToBeBetween):
         "tags": ["tidemark"],
         "contributors": ["tidemark"],
     }
+
+    def _get_domain_kwargs(self) -> dict[str, Any]:
+        """As inherited, but for the configuration: it is made once, and not for every key."""
+        return self._values_of(self.domain_keys)
+
+    def _get_success_kwargs(self) -> dict[str, Any]:
+        return self._values_of((*self.success_keys, *self.domain_keys))
+
+    def _values_of(self, keys: Iterable[str]) -> dict[str, Any]:
+        given = self.configuration.kwargs
+        return {key: given.get(key, self._get_default_value(key)) for key in keys}
 
 
 def no_breach(column: str) -> Callable[[str, str], ExpectNoBreach]:

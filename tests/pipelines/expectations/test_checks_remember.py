@@ -66,7 +66,7 @@ class TestCost:
     def test_a_run_reads_what_is_new_whatever_the_age_of_the_lake(self, lake: CheckedLake) -> None:
         quiet_cycle(lake)
         young = read(lake.orders[-1])
-        for _ in range(20):
+        for _ in range(8):
             lake.watermark()
             lake.complete()
         lake.look()
