@@ -422,6 +422,8 @@ def _narrowed(name: str, within_us: int, looked: Looked) -> pl.DataFrame:
         frame = with_bounds(frame)
     now_us = looked.data_us
     moment = pl.lit(now_us, pl.Int64).cast(pl.Datetime("us", "UTC"))
+    if frame.is_empty():
+        return frame.with_columns(moment.alias(NOW))
     if now_us is not None and table.shape is not Shape.STATE:
         is_recent = pl.col("observed_at") > moment - pl.duration(microseconds=within_us)
         if table.shape is Shape.INTERVALS:

@@ -212,6 +212,8 @@ def rows_at(name: str, rows: pl.DataFrame, at_us: int, *, within_us: int = 0) ->
     of intervals the newest revisions, of events those of the last `within_us`; also intervals that
     were closed within it, else only open ones.
     """
+    if rows.is_empty():
+        return rows
     table = watched()[name]
     moment = pl.lit(at_us).cast(pl.Datetime("us", "UTC"))
     begin = pl.lit(at_us - within_us).cast(pl.Datetime("us", "UTC"))
