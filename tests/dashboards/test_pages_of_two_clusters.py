@@ -21,7 +21,15 @@ from dashboards.reads.lake_data import LakeData
 from dashboards.url_state import parse
 from pipelines.lake.lake import Lake
 from tests.dashboards.served import SIZE, Windows, serving, visiting
-from tests.pipelines.two_clusters import EAST, END, GROUP, ONLY_WEST, TOPIC, WEST, tell
+from tests.pipelines.two_clusters import (
+    EAST,
+    END,
+    GROUP,
+    ONLY_WEST,
+    TOPIC,
+    WEST,
+    lakes_of_two_clusters,
+)
 
 NOW = END + timedelta(seconds=5)
 ROUTE = Route([WriteQueues("broker-a", 2, True, WEST)])
@@ -29,12 +37,7 @@ ROUTE = Route([WriteQueues("broker-a", 2, True, WEST)])
 
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    lake = tmp_path_factory.mktemp
-    return {
-        "both": tell(lake("both") / "lake", (EAST, WEST)),
-        EAST: tell(lake(EAST) / "lake", (EAST,)),
-        WEST: tell(lake(WEST) / "lake", (WEST,)),
-    }
+    return lakes_of_two_clusters(tmp_path_factory)
 
 
 def desk(lake: Path) -> PageContext:

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from tests.once_a_run import once_a_run
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.cluster_story import ClusterStory
 from tests.pipelines.gold_lake import compute
@@ -17,6 +20,21 @@ LENGTH_S = 130
 START = datetime.fromtimestamp(START_US / SECOND, UTC)
 END = START + timedelta(seconds=LENGTH_S)
 GROUP, TOPIC, ONLY_WEST = "orders", "topic-orders", "ledger"
+
+
+BOTH = "both"
+
+
+def lakes_of_two_clusters(factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A lake of both, and one of each alone: to read."""
+    clusters = {BOTH: (EAST, WEST), EAST: (EAST,), WEST: (WEST,)}
+
+    def make(folder: Path) -> None:
+        for name, of_lake in clusters.items():
+            tell(folder / name, of_lake)
+
+    folder = once_a_run(factory, "two-clusters", make)
+    return {name: folder / name for name in clusters}
 
 
 def tell(lake: Path, clusters: Iterable[str]) -> Path:

@@ -17,7 +17,17 @@ from engine.foundation.errors import LakeError
 from pipelines import tm
 from pipelines.reading.trust import Trust, Withheld
 from pipelines.tm.arguments import NoSuchName
-from tests.pipelines.two_clusters import EAST, END, GROUP, ONLY_WEST, START, TOPIC, WEST, tell
+from tests.pipelines.two_clusters import (
+    BOTH,
+    EAST,
+    END,
+    GROUP,
+    ONLY_WEST,
+    START,
+    TOPIC,
+    WEST,
+    lakes_of_two_clusters,
+)
 
 Ask = Callable[..., tm.Result]
 QUESTIONS: dict[str, Ask] = {
@@ -45,15 +55,18 @@ QUESTIONS: dict[str, Ask] = {
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tm.LakeHandle:
-    return asked(tell(tmp_path_factory.mktemp("both") / "lake", (EAST, WEST)))
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return lakes_of_two_clusters(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tm.LakeHandle]:
-    return {
-        name: asked(tell(tmp_path_factory.mktemp(name) / "lake", (name,))) for name in (EAST, WEST)
-    }
+def both(lakes: dict[str, Path]) -> tm.LakeHandle:
+    return asked(lakes[BOTH])
+
+
+@pytest.fixture(scope="module")
+def alone(lakes: dict[str, Path]) -> dict[str, tm.LakeHandle]:
+    return {name: asked(lakes[name]) for name in (EAST, WEST)}
 
 
 def asked(lake: Path) -> tm.LakeHandle:
