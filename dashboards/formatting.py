@@ -20,6 +20,7 @@ from pipelines.base.wording import (
     duration,
     or_more,
     plural,
+    size,
     spoken,
     unknown,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "or_more",
     "plain",
     "plural",
+    "size",
     "spoken",
     "unknown",
     "visible",

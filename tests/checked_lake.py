@@ -35,9 +35,11 @@ _FILLING = {
     ColumnType.LONG: 0,
     ColumnType.BOOLEAN: True,
     ColumnType.STRINGS: [],
+    ColumnType.LONGS: [],
     ColumnType.RANGES: [],
     ColumnType.OWNED_QUEUES: [],
     ColumnType.TABLE_COUNTS: [],
+    ColumnType.REPLICAS: [],
 }
 
 

@@ -16,7 +16,7 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipelines.lake.lake import Lake
 from tests.lake_lag import (
@@ -30,7 +30,12 @@ from tests.lake_lag import (
     Queue,
     write_lag,
 )
-from tests.lake_story import BACK, END, RESTART, START, Cast, Story, at, write_story
+from tests.lake_story import BACK, END, LENGTH_S, RESTART, START, Cast, Story, at, write_story
+
+HANG: Final = 400
+"""From then on a slave stores nothing."""
+_COUNTED: Final = {"count": 18, "duration_us_sum": 90_000, "duration_us_max": 41_000}
+_COUNTED_NONE: Final = dict.fromkeys(_COUNTED, 0)
 
 __all__ = ["END", "START", "Cast", "write_gold_lake"]
 
@@ -61,6 +66,7 @@ def _write(root: Path, cast: Cast, seed: int) -> Lake:
     _duplicates(story, queues)
     _poison(story)
     _restored_offsets(story)
+    _storage(story)
     _checks(story)
     return write_story(story, Lake.at(str(root)))
 
@@ -358,6 +364,74 @@ def _restored_offsets(story: Story) -> None:
             explained=True,
             path=values["path"],
         )
+
+
+def _storage(story: Story) -> None:
+    """A master in its second epoch with two slaves: one keeps up, the other hangs from HANG on;
+    timers wait, most of them for the next hour.
+    """
+    cast, far = story.cast, "10.0.0.33:10912"
+    story.fact(
+        0.5, "lifecycle", kind="ROLE_CHANGE", term=2, detail="MASTER of term 2, at its start"
+    )
+    for replica in (cast.replica, far):
+        detail = f"slave {replica} of a SYNC_MASTER"
+        story.fact(2, "lifecycle", kind="REPLICA_JOINED", address=replica, detail=detail)
+    due = [40, 900, 0, 12, *[0] * 19, 6, *[0] * 24]
+    waits = {"component": "TIMER", "action": "WAIT", "cause": "TIMER", **_COUNTED_NONE}
+    story.fact(LENGTH_S - 12, "flush_checkpoints", **waits, written=965, due_by_hour=due)
+    for at_s in range(10, LENGTH_S + 1, 10):
+        written, is_down = 4_000_000 + 9_000 * at_s, RESTART <= at_s < BACK + 5
+        if is_down:
+            continue
+        on_disk, near, hangs = written - 3_000, written - 1_200 * (at_s % 40 == 0), 4_000_000
+        hangs += 9_000 * min(at_s, HANG)
+        flush = {"component": "COMMIT_LOG", "action": "FLUSH", "cause": "TIMER", **_COUNTED}
+        fact = story.fact(
+            *(at_s - 1, "flush_checkpoints"),
+            **{**flush, "written": written, "committed": written, "flushed": on_disk},
+            store_time=at(at_s - 2),
+        )
+        if at_s % 60 == 0:
+            made = {"component": "INDEX", "action": "FLUSH", "cause": "TIMER", **_COUNTED}
+            story.fact(at_s - 1, "flush_checkpoints", **made, store_time=at(at_s - 20))
+        story.answer(
+            "flush_health",
+            at_s,
+            fact,
+            kill_bytes=0,
+            power_cut_bytes=3_000,
+            power_cut_messages=3,
+            power_cut_queues=2,
+            flushes=18,
+            flush_us_max=41_000,
+        )
+        behind_ms = max(0, at_s - HANG) * 1000
+        slaves = [
+            _slave(cast.replica, near, written, 0),
+            _slave(far, hangs, written, behind_ms),
+        ]
+        story.answer(
+            "replication_health",
+            at_s,
+            fact,
+            mode="SYNC_MASTER",
+            replicas=2,
+            written=written,
+            furthest_replica=cast.replica,
+            loss_bytes=written - near,
+            loss_messages=int(written > near),
+            slowest_replica=far,
+            behind_bytes=written - hangs,
+            behind_ms=behind_ms,
+            slaves=slaves,
+            epoch=2,
+        )
+
+
+def _slave(replica: str, has: int, written: int, behind_ms: int) -> dict[str, Any]:
+    lacks = {"behind_bytes": written - has, "behind_ms": behind_ms}
+    return {"replica": replica, "replicated": has, **lacks}
 
 
 def _checks(story: Story) -> None:

@@ -44,6 +44,7 @@ class Cast:
     ledger: str = "ledger"
     message_id: str = "7F0000010A2B18B4AAC2166C0D4E0007"
     reason: str = "reconsume times exhausted"
+    replica: str = "10.0.0.32:10912"
 
 
 @dataclass

@@ -194,4 +194,6 @@ def of_pictures() -> Iterator[tuple[str, str]]:
     for name, row in (("", known), (", known in part", part), (", unknown", nothing)):
         yield f"groups{name}", pictures.heatmap(3, 1, "shipping", row)
         yield f"a group{name}", pictures.timeline("shipping", row, stalls=1, risks=2)
+    yield "brokers", pictures.loss_window(2, "broker-a", 4096)
+    yield "brokers, nothing known", pictures.loss_window(1, "", None)
     yield "a group, not judged", pictures.timeline("shipping", None, stalls=0, risks=0)

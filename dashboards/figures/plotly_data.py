@@ -53,6 +53,11 @@ def scatter(**words: Any) -> Trace:
     return {"type": "scatter", **words}
 
 
+def bars(**words: Any) -> Trace:
+    """Bars from the axis up."""
+    return {"type": "bar", **words}
+
+
 def heatmap(**words: Any) -> Trace:
     """Coloured cells."""
     return {"type": "heatmap", **words}

@@ -17,7 +17,18 @@ from dashboards.formatting import clock, visible
 from dashboards.models.alert_lines import heard_of
 from dashboards.models.lag_overview import quality
 from dashboards.page_context import PageContext, beside
-from dashboards.pages import alerts, checks, group, jobs, overview, report, reports, sign_in, topic
+from dashboards.pages import (
+    alerts,
+    checks,
+    group,
+    jobs,
+    overview,
+    report,
+    reports,
+    sign_in,
+    storage,
+    topic,
+)
 from dashboards.pages.page import Page
 from dashboards.reads.lake_data import Look
 from dashboards.url_state import (
@@ -38,7 +49,7 @@ from pipelines.sentences.emitters import ahead_of_machine, skews
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 PAGES: Final = (
-    *(overview.PAGE, checks.PAGE, reports.PAGE, jobs.PAGE, alerts.PAGE),
+    *(overview.PAGE, storage.PAGE, checks.PAGE, reports.PAGE, jobs.PAGE, alerts.PAGE),
     *(group.PAGE, topic.PAGE, report.PAGE, sign_in.PAGE),
 )
 """All pages; those in the navigation in its order. The last of them has its count beside it."""

@@ -421,6 +421,7 @@ class Broker:
         while True:
             now_ms = await self._next_sample_ms()
             running.services.replica_marks.sample()
+            running.services.timer_marks.sample()
             await in_steps(running.services.reporters.watermarks.sample(clock.steady_ms()))
             if now_ms // RESENDS_TOLD_MS != rounds_begun:
                 rounds_begun = now_ms // RESENDS_TOLD_MS

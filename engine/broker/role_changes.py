@@ -46,10 +46,18 @@ class RoleChanges:
         )
         if (role, term) == (node.role, node.term):
             return
-        detail = f"{role.name} of term {term}, was {node.role.name} of {node.term}"
-        report(self.observer, _log, LifecycleEvent("ROLE_CHANGE", detail, term=term))
+        self._report(f"{role.name} of term {term}, was {node.role.name} of {node.term}", term)
         node.take_role(role, term)
         self.safety.end_term()
         self.locks.begin_term(term, now_ms=self.clock.steady_ms())
         self.wake_ups.wake_all()
         self.changes.of_role()
+
+    def begin(self, role: Role, term: int) -> None:
+        """Start in this role; one without a term has never had another, and needs no word."""
+        self.node.take_role(role, term)
+        if term:
+            self._report(f"{role.name} of term {term}, at its start", term)
+
+    def _report(self, detail: str, term: int) -> None:
+        report(self.observer, _log, LifecycleEvent("ROLE_CHANGE", detail, term=term))

@@ -34,6 +34,7 @@ from engine.broker.replicating.rebuild import Rebuild
 from engine.broker.replicating.replication import Replication
 from engine.broker.replicating.table_copies import TableCopies
 from engine.broker.reporting.replica_marks import ReplicaMarks
+from engine.broker.reporting.timer_marks import TimerMarks
 from engine.broker.reporting.watermarks import Watermarks
 from engine.broker.rocketmq_settings import FILE_NAME
 from engine.broker.role_changes import RoleChanges
@@ -81,6 +82,7 @@ class Services:
     checks: TransactionChecks
     replication: Replication
     replica_marks: ReplicaMarks
+    timer_marks: TimerMarks
     roles: RoleChanges
     leadership: Leadership
     runtime_info: RuntimeInfo
@@ -144,6 +146,7 @@ def services_of(
             replicas=replication.service.replicas,
             needed=lambda: replication.acknowledgements.needed,
         ),
+        timer_marks=assembled(TimerMarks, state, wheel=state.time_wheel),
         roles=roles,
         leadership=_leadership(
             state,

@@ -118,6 +118,8 @@ class FlushDone:
     """
     replica: str | None = None
     """Whose copy it is about; None: the broker's own."""
+    due_by_hour: Sequence[int] | None = None
+    """Messages that wait for a moment, by the hour in which they are due, this one first."""
 
 
 @dataclass(slots=True)

@@ -56,17 +56,22 @@ FLUSH_CHECKPOINTS: Final = Table(
         must(
             "component",
             STRING,
-            "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS, DELAY or TIMER; REPLICA: the "
-            "copy of the commit log that a slave has",
+            "COMMIT_LOG, CONSUME_QUEUE, INDEX, CONSUMER_OFFSETS or DELAY; REPLICA: the copy of the "
+            "commit log that a slave has; TIMER: messages that wait for a moment",
         ),
-        must("action", STRING, "COMMIT, FLUSH or PERSIST; REPLICATE of a REPLICA"),
+        must("action", STRING, "COMMIT, FLUSH or PERSIST; REPLICATE of a REPLICA; WAIT of a TIMER"),
         must(
             "cause",
             STRING,
             "TIMER, GROUP, SHUTDOWN or RECOVERY; of a REPLICA the role of its master: "
             "ASYNC_MASTER or SYNC_MASTER",
         ),
-        Column("written", LONG, "bytes written so far (commit log: physical offset)"),
+        Column(
+            "written",
+            LONG,
+            "bytes written so far (commit log: physical offset); TIMER: messages that wait, those "
+            "that take another one back among them",
+        ),
         Column("committed", LONG, "bytes moved from the transient pool to the file"),
         Column(
             "flushed",
@@ -98,6 +103,12 @@ FLUSH_CHECKPOINTS: Final = Table(
             STRING,
             "REPLICA: the slave, host:port of its connection; null when there is none, although "
             "its master waits for one",
+        ),
+        Column(
+            "due_by_hour",
+            ColumnType.LONGS,
+            "TIMER: how many are due in the hour of the clock that has begun, or were before, and "
+            "in each of the 47 after it",
         ),
     ),
 )

@@ -22,9 +22,11 @@ class ColumnType(Enum):
     TIMESTAMP = "timestamp"
     DATE = "date"
     STRINGS = "array<string>"
+    LONGS = "array<long>"
     RANGES = "array<struct<from_offset:long,to_offset:long>>"
     OWNED_QUEUES = "array<struct<topic:string,queue_id:int,committed:long,pulled:long>>"
     TABLE_COUNTS = "array<struct<table:string,rows:long>>"
+    REPLICAS = "array<struct<replica:string,replicated:long,behind_bytes:long,behind_ms:long>>"
 
 
 @dataclass(frozen=True, slots=True)

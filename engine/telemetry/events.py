@@ -89,7 +89,7 @@ def rows_of(facts: Sequence[Fact], event_time_us: int) -> list[Row]:
 class FlushSums:
     """Flushes since the last take, summed per component, action and cause.
 
-    Bounded by construction: six components, three actions, four causes, REPLICAS_MAX slaves.
+    Bounded by construction: seven components, five actions, four causes, REPLICAS_MAX slaves.
     """
 
     __slots__ = ("_sums",)
@@ -150,6 +150,7 @@ class _FlushSum:
             newest.kernel_writeback,
             self._at_risk_bytes_max,
             newest.replica,
+            None if newest.due_by_hour is None else list(newest.due_by_hour),
         )
 
 

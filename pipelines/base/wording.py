@@ -12,6 +12,9 @@ from typing import Final
 
 UNKNOWN: Final = "unknown"
 
+KIB: Final = 1024
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
 ROWS_NAMED: Final = 3
 """Failing rows named in a sentence."""
 
@@ -56,6 +59,20 @@ def duration(milliseconds: float | None, *, reason: str | None = None) -> str:
 def count(number: int | None, *, reason: str | None = None) -> str:
     """A whole number with thousands separated; None is unknown."""
     return unknown(reason) if number is None else f"{number:,}"
+
+
+def size(number: int | None, *, reason: str | None = None) -> str:
+    """Bytes in the largest unit of which there is one at least; None is unknown."""
+    if number is None:
+        return unknown(reason)
+    figure, unit = float(number), 0
+    while figure >= KIB and unit < len(UNITS) - 1:
+        figure, unit = figure / KIB, unit + 1
+    return (
+        f"{figure:,.0f} {UNITS[unit]}"
+        if not unit or figure >= 100
+        else f"{figure:,.1f} {UNITS[unit]}"
+    )
 
 
 def at_least(number: int | None, *, reason: str | None) -> str:

@@ -25,6 +25,14 @@ _OWNED: Final = pa.struct(
         ("pulled", pa.int64()),
     ]
 )
+_REPLICA: Final = pa.struct(
+    [
+        ("replica", pa.string()),
+        ("replicated", pa.int64()),
+        ("behind_bytes", pa.int64()),
+        ("behind_ms", pa.int64()),
+    ]
+)
 _ARROW: Final = {
     ColumnType.STRING: pa.string(),
     ColumnType.INT: pa.int32(),
@@ -33,9 +41,11 @@ _ARROW: Final = {
     ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     ColumnType.DATE: pa.date32(),
     ColumnType.STRINGS: pa.list_(pa.string()),
+    ColumnType.LONGS: pa.list_(pa.int64()),
     ColumnType.RANGES: pa.list_(_RANGE),
     ColumnType.OWNED_QUEUES: pa.list_(_OWNED),
     ColumnType.TABLE_COUNTS: pa.list_(pa.struct([("table", pa.string()), ("rows", pa.int64())])),
+    ColumnType.REPLICAS: pa.list_(_REPLICA),
 }
 
 KEY_TEXT: Final = pa.dictionary(pa.int32(), pa.string())

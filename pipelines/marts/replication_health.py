@@ -14,13 +14,14 @@ row, emitted when the slot is over. Absent on purpose: slaves' own facts (they e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.telemetry.tables import Column, must
+from engine.telemetry.tables import Column, ColumnType, must
 from pipelines.base.settings import MS_US, SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import (
@@ -81,6 +82,13 @@ REPLICATION_HEALTH: Final = GoldTable(
         EMITTER,
         SEQ,
         OBSERVED_DATE,
+        Column(
+            "slaves",
+            ColumnType.REPLICAS,
+            "each of them: up to where it has the log, what it lacks, and for how long it has "
+            "lacked the first of that, as behind_ms; null in each: it has reported nothing",
+        ),
+        Column("epoch", LONG, "in which its master leads; null: not reported, or it has none"),
     ),
     ("emitter", "observed_at"),
     on_ticks="true",
@@ -106,12 +114,17 @@ COMINGS: Final = pa.schema(
         ("seq", pa.int64()),
         ("replica", KEY_TEXT),
         ("is_here", pa.bool_()),
+        ("term", pa.int64()),
     ]
 )
-"""Slaves that came and went; without a replica: the master began, and has none yet."""
+"""Slaves that came and went; without a replica: the master began, and has none yet. With a term:
+the epoch of the broker's role from then on.
+"""
 ENDS: Final = pa.schema([("emitter", KEY_TEXT), ("slot_us", pa.int64()), ("written", pa.int64())])
 """Where a log ended, by slots in which it grew."""
+EPOCHS: Final = pa.schema([("emitter", KEY_TEXT), ("term", pa.int64())])
 _KINDS: Final = {"REPLICA_JOINED": True, "REPLICA_LOST": False, "BOOT": False, "SHUTDOWN": False}
+ROLE_CHANGE: Final = "ROLE_CHANGE"
 
 
 def replication_health(given: Given) -> Made:
@@ -130,7 +143,7 @@ def replication_health(given: Given) -> Made:
     over = {name: is_over(rows, known) for name, rows in waiting.items()}
     due = {name: rows.filter(over[name]) for name, rows in waiting.items()}
     carried = {name: rows.filter(pc.invert(over[name])) for name, rows in waiting.items()}
-    queues, brokers = state["queues"], _Brokers(state["last"], state["ends"])
+    queues, brokers = state["queues"], _Brokers(state["last"], state["ends"], state["epochs"])
     rows = list[dict[str, Any]]()
     for slot_us in sorted({slot for part in due.values() for slot in part["slot_us"].to_pylist()}):
         of_slot = {
@@ -150,8 +163,8 @@ def _marks(checkpoints: pa.Table) -> pa.Table:
 
 
 def _comings(lifecycle: pa.Table) -> pa.Table:
-    rows = lifecycle.filter(is_one_of(lifecycle["kind"], *_KINDS))
-    here = pa.array([_KINDS[kind] for kind in rows["kind"].to_pylist()], pa.bool_())
+    rows = lifecycle.filter(is_one_of(lifecycle["kind"], *_KINDS, ROLE_CHANGE))
+    here = pa.array([_KINDS.get(kind) for kind in rows["kind"].to_pylist()], pa.bool_())
     rows = rows.append_column("slot_us", slots_of(rows["event_us"], SLOT_US))
     own = is_one_of(rows["kind"], "REPLICA_JOINED", "REPLICA_LOST")
     replica = pc.if_else(own, rows["address"], pa.scalar(None, rows["address"].type))
@@ -162,9 +175,10 @@ def _comings(lifecycle: pa.Table) -> pa.Table:
 class _Brokers:
     """The slaves of each emitter as they were reported last, and where its log ended when."""
 
-    def __init__(self, last: pa.Table, ends: pa.Table) -> None:
+    def __init__(self, last: pa.Table, ends: pa.Table, epochs: pa.Table) -> None:
         self._slaves: dict[str, dict[str, dict[str, Any]]] = {}
         self._ends: dict[str, list[tuple[int, int]]] = {}
+        self._epochs = {row["emitter"]: row["term"] for row in epochs.to_pylist()}
         for row in last.to_pylist():
             self._slaves.setdefault(row["emitter"], {})[row["replica"]] = row
         for row in ends.to_pylist():
@@ -181,6 +195,9 @@ class _Brokers:
         return {
             "last": pa.Table.from_pylist(last, MARKS),
             "ends": pa.Table.from_pylist(ends, ENDS),
+            "epochs": pa.Table.from_pylist(
+                [{"emitter": one, "term": term} for one, term in self._epochs.items()], EPOCHS
+            ),
         }
 
     def after(
@@ -203,6 +220,10 @@ class _Brokers:
     def _take(self, event: dict[str, Any]) -> None:
         slaves = self._slaves.setdefault(event["emitter"], {})
         replica = event["replica"]
+        if event.get("term") is not None:
+            self._epochs[event["emitter"]] = event["term"]
+        if event.get("is_here", True) is None:  # A role: its slaves come and go by themselves.
+            return
         if replica is None:  # It began, it ended, or there is no slave.
             slaves.clear()
         elif "written" in event:
@@ -215,7 +236,7 @@ class _Brokers:
         self._ends[emitter] = [*ends, (slot_us, written)][-ENDS_MAX:]
 
     def _row(self, slot_us: int, newest: dict[str, Any], queues: pa.Table) -> dict[str, Any]:
-        slaves = list(self._slaves[newest["emitter"]].values())
+        slaves = sorted(self._slaves[newest["emitter"]].values(), key=lambda one: one["replica"])
         written = max(row["written"] for row in [newest, *slaves])
         reported = [row for row in slaves if row["replicated"] is not None]
         row = {
@@ -223,6 +244,8 @@ class _Brokers:
             "observed_us": slot_us,
             "replicas": len(slaves),
             "written": written,
+            "epoch": self._epochs.get(newest["emitter"]),
+            "slaves": [self._lacks(slave, slot_us, written) for slave in slaves],
             "unknown_reason": "NOTHING_REPORTED" if slaves else "NO_REPLICA",
         }
         unknown = ("furthest_replica", "loss_bytes", "loss_messages")
@@ -236,13 +259,27 @@ class _Brokers:
                 "loss_messages": int(np.asarray(queues["unreplicated"]).sum()),
             }
         if reported and len(reported) == len(slaves):
-            slowest = min(reported, key=lambda one: one["replicated"])
+            slowest = self._lacks(
+                min(reported, key=lambda one: one["replicated"]), slot_us, written
+            )
             row |= {
                 "slowest_replica": slowest["replica"],
-                "behind_bytes": max(0, written - slowest["replicated"]),
-                "behind_ms": self._behind_ms(newest["emitter"], slot_us, slowest["replicated"]),
+                "behind_bytes": slowest["behind_bytes"],
+                "behind_ms": slowest["behind_ms"],
             }
         return row
+
+    def _lacks(self, slave: Mapping[str, Any], slot_us: int, written: int) -> dict[str, Any]:
+        """What one slave lacks, and for how long."""
+        replicated = slave["replicated"]
+        if replicated is None:
+            return {"replica": slave["replica"]}
+        return {
+            "replica": slave["replica"],
+            "replicated": replicated,
+            "behind_bytes": max(0, written - replicated),
+            "behind_ms": self._behind_ms(slave["emitter"], slot_us, replicated),
+        }
 
     def _behind_ms(self, emitter: str, slot_us: int, replicated: int) -> int:
         beyond = [at for at, written in self._ends[emitter] if written > replicated]
@@ -262,6 +299,7 @@ MART: Final = mart(
         "queues": QUEUES,
         "last": MARKS,
         "ends": ENDS,
+        "epochs": EPOCHS,
         "horizons": HORIZONS,
     },
 )

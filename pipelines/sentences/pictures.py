@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.base.wording import bound_of, duration, or_more, plural
+from pipelines.base.wording import bound_of, duration, or_more, plural, size
 from pipelines.sentences.figures import whole
 
 
@@ -26,6 +26,13 @@ def timeline(group: str, row: Mapping[str, Any] | None, *, stalls: int, risks: i
     windows = f"{plural(stalls, 'stalled window')} and {plural(risks, 'window')} of duplicate risk"
     now = "" if row is None else _lag(row)
     return whole(f"this shows the lag of group {group} with {windows}", now)
+
+
+def loss_window(brokers: int, dearest: str, size_bytes: int | None) -> str:
+    """Bytes that a loss would cost, on a time axis; of the `dearest` broker now, None: of none."""
+    shown = f"what the loss of a master or a power cut would cost, {plural(brokers, 'broker')}"
+    now = "" if size_bytes is None else f"the loss of {dearest} would cost {size(size_bytes)} now"
+    return whole(f"this shows {shown}", now)
 
 
 def _lag(row: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ HOSTILE = Cast(
     ledger="\u202egnp\u200b <a href='javascript:alert(2)'>click</a> {{7*7}}",
     message_id="<script>alert(3)</script>",
     reason="</td><script src='//evil.example/x.js'></script>",
+    replica="<b onclick=alert(4)>10.0.0.32</b>:10912",
 )
 FRESH = END + timedelta(seconds=8)
 STALE = END + timedelta(minutes=6)

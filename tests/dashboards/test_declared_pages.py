@@ -12,6 +12,7 @@ from dashboards.url_state import parse
     ("path", "title", "marked"),
     [
         ("/", "Overview", "/"),
+        ("/storage", "Storage", "/storage"),
         ("/checks", "Checks", "/checks"),
         ("/reports", "Reports", "/reports"),
         ("/reports/lag-hourly/20260301T120000Z-3600s/1", "Report", "/reports"),
@@ -35,7 +36,7 @@ def test_an_address_has_its_page_and_its_place_in_the_navigation(
     assert (None if found is None else found.title) == title
     links = shell.navigation(path, parse("?range=1h"))
     assert [link.href for link in links] == [
-        f"{one}?range=1h" for one in ("/", "/checks", "/reports", "/jobs", "/alerts")
+        f"{one}?range=1h" for one in ("/", "/storage", "/checks", "/reports", "/jobs", "/alerts")
     ]
     here = [link.href.partition("?")[0] for link in links if "here" in link.className.split()]
     assert here == ([] if marked is None else [marked])

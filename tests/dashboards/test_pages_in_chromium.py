@@ -29,6 +29,7 @@ PAGES = {
     "overview": "/",
     "group": "/group/shipping",
     "topic": "/topic/orders",
+    "storage": "/storage",
     "checks": "/checks",
 }
 WITHOUT_FIGURE = ("topic", "checks")
@@ -59,6 +60,7 @@ class TestEveryPage:
                 "overview": ("6 min 34 s", "is stuck on queue 2 of orders", "3,188"),
                 "group": ("offset unchanged", "would repeat 191 finished messages", "still"),
                 "topic": ("7 commits in 30 s, offset unchanged", "shipping", "dead-lettered"),
+                "storage": ("10.0.0.33:10912 lacks 4.3 MiB", "965 messages wait", "role change"),
                 "checks": ("offsets_known", "committed unknown: NO_OFFSET"),
             }[page]
             for sentence in expected:
@@ -91,7 +93,7 @@ class TestEveryPage:
             assert chip.get_attribute("data-freshness") == "stale"
             expect(chip).to_contain_text(re.compile(r"UNKNOWN now: judged to 12:15:00 UTC \(6 min"))
             if page not in WITHOUT_FIGURE:
-                graph = visit.page.locator(".graph")
+                graph = visit.page.locator(".graph").first
                 expect(graph).to_contain_text("no data since 12:15:00")
                 # The edge is hatched, not only coloured.
                 assert graph.locator("pattern").count() > 0
@@ -109,6 +111,7 @@ class TestEveryPage:
                 "overview": HOSTILE.shipping,
                 "group": HOSTILE.reason,
                 "topic": HOSTILE.message_id,
+                "storage": HOSTILE.replica,
             }.get(page, "javascript:")
             assert expected in visit.text
             assert (
@@ -121,7 +124,7 @@ class TestEveryPage:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("page", ["overview", "group", "topic"])
+@pytest.mark.parametrize("page", ["overview", "group", "topic", "storage"])
 def test_an_empty_range_offers_the_way_to_data(
     windows: Windows, origins: dict[str, str], page: str, theme: str
 ) -> None:

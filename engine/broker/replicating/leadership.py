@@ -62,7 +62,7 @@ class Leadership:
         if node.is_master and epochs.entries:
             await self._give_way()
         if not node.is_master:
-            node.take_role(Role.SLAVE, max(node.term, epochs.highest))
+            self.roles.begin(Role.SLAVE, max(node.term, epochs.highest))
             return
         if not epochs.entries and not expects_slaves(node.config):
             return
@@ -74,7 +74,7 @@ class Leadership:
                 log_begin=store.physical_min,
                 slaves=slaves,
             )
-        node.take_role(Role.MASTER, epochs.last.number)
+        self.roles.begin(Role.MASTER, epochs.last.number)
 
     async def run(self) -> None:
         """Give way to who leads in a greater epoch, until cancelled: it was promoted while nobody

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from engine.broker.identity import BrokerNode
 from engine.foundation.observing import FlushDone, LifecycleEvent, Observer
-from engine.foundation.units import SECOND_MS
+from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.replication import Replica
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
@@ -26,6 +26,8 @@ JOINED = "REPLICA_JOINED"
 LOST = "REPLICA_LOST"
 AGAIN_MS = 10 * SECOND_MS
 """A slave that lacks something is reported so often, though it stands."""
+AT_REST_MS = 10 * MINUTE_MS
+"""One that has everything."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -75,9 +77,9 @@ class ReplicaMarks:
         written, end = marks
         now_ms = self.clock.steady_ms()
         before, again_ms = self._emitted.get(replica, (None, 0))
-        if before == marks and (written == end or now_ms < again_ms):
+        if before == marks and now_ms < again_ms:
             return
-        self._emitted[replica] = marks, now_ms + AGAIN_MS
+        self._emitted[replica] = marks, now_ms + (AT_REST_MS if written == end else AGAIN_MS)
         self.observer.observe(
             FlushDone(
                 COMPONENT,

@@ -58,6 +58,14 @@ class HourLogs:
             count += self._counts[hour] if is_whole else self.of(hour).count_between(first, end)
         return count
 
+    def count_in(self, hour: int, first: int) -> int:
+        """How many entries the seconds of an hour from `first` on have."""
+        if hour not in self._counts:
+            return 0
+        if first <= hour * SECONDS:
+            return self._counts[hour]
+        return self.of(hour).count_between(first, (hour + 1) * SECONDS)
+
     def count_from(self, first: int) -> int:
         """How many entries all seconds from this one on have."""
         return self.count_between(first, (max(self._counts, default=-1) + 1) * SECONDS)

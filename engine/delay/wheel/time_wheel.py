@@ -36,7 +36,7 @@ import msgspec
 
 from engine.delay.delays import Due
 from engine.delay.wheel.delivered import Delivered, Mark, mark_in
-from engine.delay.wheel.figures import TimerFigures, due_within
+from engine.delay.wheel.figures import TimerFigures, due_by_hour, due_within
 from engine.delay.wheel.hour_log import AGAIN, CANCELS, REPLACES, WAITS, Entry
 from engine.delay.wheel.hour_logs import HourLogs
 from engine.delay.wheel.rocketmq_check_point import mark_of_rocketmq
@@ -423,6 +423,7 @@ class TimeWheel:
             len(self._soon) + self._logs.count_from(self._read_to + 1),
             max(now_ms - self._soon[0][0], 0) if self._soon else 0,
             due_within(self._logs, now_ms),
+            due_by_hour(self._logs, now_ms, read=len(self._soon), read_to=self._read_to),
             self.enqueued,
             self.dequeued,
         )

@@ -25,6 +25,7 @@ _ARROW: Final = {
     ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     ColumnType.DATE: pa.date32(),
     ColumnType.STRINGS: pa.list_(pa.string()),
+    ColumnType.LONGS: pa.list_(pa.int64()),
     ColumnType.RANGES: pa.list_(
         pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
     ),

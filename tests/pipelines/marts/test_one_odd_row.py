@@ -132,6 +132,7 @@ HOSTILE: Final[dict[ColumnType, tuple[Any, ...]]] = {
     ColumnType.TIMESTAMP: (None, 0, -62_135_596_800 * SECOND, 253_402_300_799 * SECOND, 2**62),
     ColumnType.BOOLEAN: (None,),
     ColumnType.STRINGS: (None, [], [None]),
+    ColumnType.LONGS: (None, [], [None], [-(2**63), 2**63 - 1]),
     ColumnType.RANGES: (None, [], [None], [{"from_offset": None, "to_offset": -(2**63)}]),
     ColumnType.OWNED_QUEUES: (
         *(None, [], [None]),

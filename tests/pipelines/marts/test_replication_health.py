@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipelines.marts.replication_health import MART
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, computed, facts, only
 
-SLAVE, OTHER = "192.0.2.3:40000", "192.0.2.4:40000"
+SLAVE, OTHER, NEWCOMER = "192.0.2.3:40000", "192.0.2.4:40000", "192.0.2.5:40000"
 COST = ("replicas", "loss_bytes", "loss_messages", "unknown_reason")
 BEHIND = ("slowest_replica", "behind_bytes", "behind_ms")
 
@@ -67,6 +67,33 @@ def test_a_slave_that_hangs_is_behind_since_the_log_grew_beyond_what_it_has() ->
     assert [row["behind_ms"] for row in rows] == [0, 10_000, 20_000, 30_000]
     rows, _ = computed(MART, story(60, mark(55, 6500, 6500)), state)
     assert only(rows, *BEHIND) == [(SLAVE, 0, 0)]
+
+
+def test_of_each_slave_it_is_known_what_it_lacks_and_for_how_long() -> None:
+    grew = [mark(at, 1000 + 100 * at, 1000 + 100 * at, OTHER) for at in (1, 5, 15, 25)]
+    rows, _ = computed(
+        MART,
+        story(30, *grew, mark(2, 1100, 1100), mark(26, 3500, 1100), mark(26, 3500, None, NEWCOMER)),
+    )
+    assert rows[-1]["slaves"] == [
+        {"replica": SLAVE, "replicated": 1100, "behind_bytes": 2400, "behind_ms": 20_000},
+        {"replica": OTHER, "replicated": 3500, "behind_bytes": 0, "behind_ms": 0},
+        {"replica": NEWCOMER, "replicated": None, "behind_bytes": None, "behind_ms": None},
+    ]
+
+
+def test_the_epoch_is_that_of_the_role_that_the_broker_took_last() -> None:
+    def role(at: float, term: int | None) -> Row:
+        return {"at": at, "kind": "ROLE_CHANGE", "term": term}
+
+    came = {"at": 2, "kind": "REPLICA_JOINED", "address": SLAVE}
+    rows, state = computed(MART, story(10, mark(3, 500, 500), events=(role(1, 4), came)))
+    assert only(rows, "epoch", "replicas") == [(4, 1)]
+    later = (role(11, None), role(22, 9))
+    rows, _ = computed(MART, story(30, mark(12, 500, 500), mark(23, 500, 500), events=later), state)
+    assert only(rows, "epoch", "replicas") == [(4, 1), (9, 1)]
+    rows, _ = computed(MART, story(10, mark(3, 500, 500)))
+    assert only(rows, "epoch") == [(None,)]
 
 
 def test_without_a_slave_or_its_report_the_cost_is_unknown_and_says_why() -> None:

@@ -401,3 +401,19 @@ async def test_what_is_due_and_not_delivered_is_a_fact_until_it_is(tmp_path: Pat
         assert due_at(NOW + 12_000) == ["TIMERS_LATE"], "said once"
         assert await bench.pass_to(NOW + 12_000) == [b"a"]
         assert due_at(NOW + 13_000) == ["TIMERS_LATE", "TIMERS_IN_TIME"]
+
+
+async def test_what_waits_is_counted_by_the_hour_in_which_it_is_due(tmp_path: Path) -> None:
+    hour = NOW // HOUR_MS * HOUR_MS
+    async with wheel_bench(tmp_path) as bench:
+        for due_ms in (NOW + 500, NOW + 60_000, hour + HOUR_MS, hour + 5 * HOUR_MS + 7):
+            bench.put(b"waits", due_ms)
+        bench.put(b"later than is counted", hour + 48 * HOUR_MS)
+        await bench.turn()
+        figures = bench.wheel.figures()
+        assert figures.due_by_hour == (2, 1, 0, 0, 0, 1, *[0] * 42)
+        assert figures.dequeue_lag == 5
+        await bench.pass_to(hour + HOUR_MS - 1000)
+        assert bench.wheel.figures().due_by_hour[:2] == (1, 0), "read ahead, and due within seconds"
+        await bench.pass_to(hour + 5 * HOUR_MS)
+        assert bench.wheel.figures().due_by_hour == (1, *[0] * 42, 1, *[0] * 4)
