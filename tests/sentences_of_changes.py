@@ -43,6 +43,15 @@ CHANGE: dict[str, Any] = {
     "members_before": 1,
     "members_after": 2,
 }
+FAIL_OVER: dict[str, Any] = {
+    "cluster": "prod",
+    "broker": "broker-a",
+    "led_at": AT,
+    "epoch": 7,
+    "group": "shipping",
+    "at_risk_messages": 0,
+    "queues_unknown": 0,
+}
 LETTER: dict[str, Any] = {
     "group": "shipping",
     "message_id": "7F00A1",
@@ -93,6 +102,15 @@ def of_changes() -> Iterator[tuple[str, str]]:
     yield (
         "a broker seen first",
         recent_changes.broker_booted("broker-a", AT, first_seen=True, up_since=AT),
+    )
+    yield (
+        "a change of the leader",
+        recent_changes.fail_over([{**FAIL_OVER, "at_risk_messages": 40}]),
+    )
+    yield "a change that costs nothing", recent_changes.fail_over([FAIL_OVER])
+    yield (
+        "a change of which little is known",
+        recent_changes.fail_over([{**FAIL_OVER, "queues_unknown": 2}], names_cluster=True),
     )
     yield (
         "a broker's role",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any, Final, cast
 
 import polars as pl
@@ -106,9 +107,9 @@ class Change:
 
     at: datetime
     kind: str
-    """stall, risk (each also over), delivered twice, rebalance, dead, replaced (a pulled message
-    was lost, and another one has its offset), deleted unread, topic (made again), passed over (of
-    one that was made again), roll-back or broker."""
+    """stall, risk (each also over), delivered twice, rebalance, fail-over, dead, replaced (a pulled
+    message was lost, and another one has its offset), deleted unread, topic (made again), passed
+    over (of one that was made again), roll-back or broker."""
     group: str | None
     text: str
     topic: str | None = None
@@ -305,6 +306,7 @@ def changes(
     unread: pl.DataFrame | None = None,
     lives: Sequence[NewLife] = (),
     left: pl.DataFrame | None = None,
+    fail_overs: pl.DataFrame | None = None,
 ) -> list[Change]:
     """What changed in the range, newest first; a broker's restart takes with it the clients that
     came back to it, and its roll-back (`together`) the windows of risk of all groups that went
@@ -342,6 +344,7 @@ def changes(
             )
             for row in dead_letters.iter_rows(named=True)
         ),
+        *_fail_overs(fail_overs, brokers),
         *_losses("replaced", replaced),
         *_losses("deleted unread", unread),
         *_lives(lives),
@@ -359,6 +362,17 @@ def changes(
     ]
     inside = [change for change in found if span.start <= change.at <= span.end]
     return sorted(inside, key=lambda change: (change.at, change.kind), reverse=True)
+
+
+def _fail_overs(found: pl.DataFrame | None, brokers: Sequence[BrokerEvent]) -> Iterator[Change]:
+    """Changes of the leader of a broker, each with what may come to groups again."""
+    names_cluster = any(event.names_cluster for event in brokers)
+    rows = [] if found is None else found.rows(named=True)
+    for _, same in groupby(rows, key=lambda row: (row["led_at"], row["emitter"])):
+        groups = list(same)
+        text = words.fail_over(groups, names_cluster=names_cluster)
+        at, cluster = groups[0]["led_at"], groups[0]["cluster"]
+        yield Change(at, "fail-over", None, text, cluster=cluster)
 
 
 def _losses(kind: str, losses: pl.DataFrame | None) -> Iterator[Change]:

@@ -72,6 +72,7 @@ CHANGE_SIGNS: Final = {
     "delivered twice": ("✖", "stalled"),
     "broker": ("↻", "event"),
     "roll-back": ("✖", "stalled"),
+    "fail-over": ("↻", "risk"),
     "rebalance": ("⇄", "event"),
     "dead": ("✖", "dead"),
     "replaced": ("✖", "stalled"),
@@ -212,6 +213,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         unread=data.rows("lost_unread_messages", span.start, span.end),
         lives=data.new_lives(span.start, span.end),
         left=data.left_topics(span.start, span.end),
+        fail_overs=data.fail_overs(span.start, span.end),
     )
     lines = lag_overview.group_lines(page, standing)
     return (

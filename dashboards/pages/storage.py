@@ -39,10 +39,10 @@ from dashboards.pages.components import (
 )
 from dashboards.pages.page import Page
 from dashboards.reads.lake_data import Look
-from dashboards.reads.storage_data import StorageData
+from dashboards.reads.storage_data import StorageData, without
 from dashboards.theme import palette
 from engine.foundation.errors import LakeError
-from pipelines.reading.reading import LOOK_BACK
+from pipelines.reading.reading import LOOK_BACK, names_of
 from pipelines.sentences import pictures
 
 HIDDEN, SHOWN = "storage-body hidden", "storage-body"
@@ -138,15 +138,17 @@ def _instead(shown: Any) -> tuple[Any, ...]:
 
 def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
     data, span = StorageData(look.data), look.span
+    moment = look.data.moment
+    ended = names_of(moment.ended)
     replication = data.replication(span.start, span.end)
     flushes = data.flushes(span.start, span.end)
     if span.is_ahead or (replication.is_empty() and flushes.is_empty()):
         return _instead(empty_range(span, look.view, what="No broker reported what it has stored"))
-    moment = look.data.moment
     silent = moment.unknown
-    brokers = storage_lines.broker_lines(replication, flushes, silent)
-    slaves = storage_lines.slave_lines(replication, silent)
-    timers = storage_lines.timer_lines(data.timers(span.end), silent)
+    of_leaders = without(replication, ended)
+    brokers = storage_lines.broker_lines(of_leaders, without(flushes, ended), silent)
+    slaves = storage_lines.slave_lines(of_leaders, silent)
+    timers = storage_lines.timer_lines(without(data.timers(span.end), ended), silent)
     colours = palette(theme)
     figure = loss_window(
         replication,
@@ -166,7 +168,7 @@ def _content(look: Look, theme: str | None) -> tuple[Any, ...]:
         storage_lines.timers_text(timers) if timers else "",
         tree(_brokers(brokers, look)),
         tree(_slaves(slaves, look)),
-        tree(_files(storage_lines.file_lines(data.checkpoints(span.end)), look)),
+        tree(_files(storage_lines.file_lines(without(data.checkpoints(span.end), ended)), look)),
         tree(_events(data.events(span.start, span.end), look)),
     )
 

@@ -32,6 +32,7 @@ from pipelines.reading.catalogue import BY_NAME as GOLD
 from pipelines.reading.catalogue import REPORTS
 from pipelines.reading.check_results import recent_results, trust_at
 from pipelines.reading.emitters import emitters_at, silent_clients
+from pipelines.reading.fail_overs import fail_overs_in
 from pipelines.reading.incremental import LAG_CELLS, Followed
 from pipelines.reading.known import stood_until
 from pipelines.reading.left_topics import left_topics
@@ -321,6 +322,11 @@ class Seen:
                 since=start,
             ),
         )
+
+    def fail_overs(self, start: datetime, end: datetime) -> pl.DataFrame:
+        """Changes of leaders in the range, and what they made groups read again at most."""
+        ask = lambda: fail_overs_in(self.reading, start, end)  # noqa: E731
+        return self._read(("fail-overs", start, end), ask)
 
     def emitters(self) -> pl.DataFrame:
         """Emitters, and what is known of each."""

@@ -9,6 +9,7 @@ speaks reports it again in that time. Absent on purpose: words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -76,3 +77,8 @@ class StorageData:
 def newest_of_each(rows: pl.DataFrame) -> pl.DataFrame:
     """The last row of each emitter."""
     return rows.sort("observed_at", "seq").unique("emitter", keep="last").sort("cluster", "broker")
+
+
+def without(rows: pl.DataFrame, emitters: Sequence[str]) -> pl.DataFrame:
+    """Rows of all other emitters: of nodes that do not lead any more, nothing is true now."""
+    return rows.filter(~pl.col("emitter").is_in(list(emitters)))

@@ -36,6 +36,7 @@ from engine.foundation.errors import DiskFull, ProtocolError, StorageError
 from engine.foundation.limits import LOOP_STEP_ANSWERS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, SilentObserver
 from engine.foundation.units import SECOND_MS
+from engine.protocol.names import MASTER_ID
 from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
@@ -111,10 +112,11 @@ class Broker:
         assert self._running is None, "the broker is running already"
         disk, root = self._runtime.disk, self._config.store.root
         make_durable(disk, root)
+        is_master = self._config.broker_role is not BrokerRole.SLAVE
         ordered = OrderedRole(self._runtime, self._config)
         config = self._config = ordered.config
         stopped_cleanly = not disk.exists(config.store.abort_path)
-        telemetry = self._open_telemetry()
+        telemetry = self._open_telemetry(is_master=is_master)
         observer: Observer = self._observer if telemetry is None else telemetry
         try:
             store = await MessageStore.open(self._runtime, config.store, observer)
@@ -261,12 +263,20 @@ class Broker:
         await metrics.start(config.metrics_host, config.metrics_port)
         return metrics
 
-    def _open_telemetry(self) -> Telemetry | None:
+    def _open_telemetry(self, *, is_master: bool) -> Telemetry | None:
+        """Under the number that the spool has; in a new one under that of masters, or, of a node
+        that was configured as a slave, one that no other has.
+        """
         config = self._config
-        if not config.telemetry or config.broker_role is BrokerRole.SLAVE:
-            return None  # A slave's master reports the same queues and offsets, and newer ones.
-        identity = EmitterIdentity(config.cluster_name, config.broker_name, config.broker_id)
-        return Telemetry.open(self._runtime, f"{config.store.root}/{SPOOL_DIRECTORY}", identity)
+        if not config.telemetry:
+            return None
+        number = MASTER_ID if is_master else 1 + int(self._runtime.entropy.token(4).hex(), 16)
+        identity = EmitterIdentity(config.cluster_name, config.broker_name, number)
+        spool = f"{config.store.root}/{SPOOL_DIRECTORY}"
+        telemetry = Telemetry.open(self._runtime, spool, identity)
+        if config.broker_role is BrokerRole.SLAVE:
+            telemetry.follow()
+        return telemetry
 
     def _assemble(
         self,
@@ -350,7 +360,7 @@ class Broker:
             ),
         )
         services.persistence.make_topics_of_queues()
-        if running.telemetry is not None:
+        if running.telemetry is not None and state.node.is_master:
             services.reporters.boot_audit.compare_with_earlier_life(
                 running.telemetry, services.persistence.spooled
             )

@@ -21,6 +21,7 @@ from engine.broker.sending.safety import Safety
 from engine.broker.table_changes import TableChanges
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.runtime.clock import Clock
+from engine.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class RoleChanges:
     node: BrokerNode
     observer: Observer
     safety: Safety
+    telemetry: Telemetry | None
     wake_ups: WakeUps
 
     def become(self, role: Role, term: int) -> None:
@@ -46,18 +48,27 @@ class RoleChanges:
         )
         if (role, term) == (node.role, node.term):
             return
-        self._report(f"{role.name} of term {term}, was {node.role.name} of {node.term}", term)
+        was = f"was {node.role.name} of {node.term}"
         node.take_role(role, term)
         self.safety.end_term()
         self.locks.begin_term(term, now_ms=self.clock.steady_ms())
         self.wake_ups.wake_all()
         self.changes.of_role()
+        self._report(was)
 
     def begin(self, role: Role, term: int) -> None:
         """Start in this role; one without a term has never had another, and needs no word."""
         self.node.take_role(role, term)
-        if term:
-            self._report(f"{role.name} of term {term}, at its start", term)
+        if term or role is not Role.MASTER:
+            self._report("at its start")
 
-    def _report(self, detail: str, term: int) -> None:
-        report(self.observer, _log, LifecycleEvent("ROLE_CHANGE", detail, term=term))
+    def _report(self, before: str) -> None:
+        """Who leads reports on the broker from this row on, whoever follows up to it."""
+        node, telemetry = self.node, self.telemetry
+        if telemetry is not None and node.is_master:
+            telemetry.lead()
+        detail = f"{node.role.name} of term {node.term}, {before}"
+        event = LifecycleEvent("ROLE_CHANGE", detail, term=node.term, role=node.role.name)
+        report(self.observer, _log, event)
+        if telemetry is not None and not node.is_master:
+            telemetry.follow()

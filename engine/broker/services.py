@@ -113,7 +113,7 @@ def services_of(
     replication = _replication(
         state, client=client, deletions=deletions, facts=offsets.facts, registration=registration
     )
-    roles = assembled(RoleChanges, state, wake_ups=wake_ups)
+    roles = assembled(RoleChanges, state, telemetry=telemetry, wake_ups=wake_ups)
     return Services(
         offsets=offsets,
         reporters=reporting,

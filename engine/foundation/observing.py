@@ -156,6 +156,7 @@ class LifecycleEvent:
     address: str | None = None
     name_servers: str | None = None
     first_seen: bool | None = None
+    role: str | None = None
 
 
 @dataclass(slots=True)

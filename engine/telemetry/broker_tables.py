@@ -174,6 +174,12 @@ LIFECYCLE: Final = Table(
             "BOOT: is it the first life of the broker that this emitter reports? The broker may "
             "have been up for long, since broker_epoch; null when nobody knows",
         ),
+        Column(
+            "role",
+            STRING,
+            "ROLE_CHANGE of a node that reports on itself: MASTER, SLAVE or NONE from then on, in "
+            "the epoch `term`",
+        ),
     ),
 )
 """What a reader may conclude from it, per emitter:
@@ -196,6 +202,10 @@ GROUP_DELETED  the group's settings were deleted; its offsets, or its members, a
 OBSERVED    an observer that asks the broker reports the rows of this emitter; said at the first
             look of each life, and again when the skew has moved by a second, or the broker.
 ROLE_CHANGE another copy of the broker is the master, and reports what follows; or none of them is.
+            Each copy that reports on itself is an emitter: of those that say MASTER the one of the
+            greatest term reports on the broker, from this row on. What others have reported of
+            queues, groups and members by then is over; they go on with facts about themselves.
+            Whoever begins to follow says so by a SNAPSHOT with nothing in it.
 LOOKS_MISSED  no look was answered from time_from to this row: nothing is known of what was between.
 LOOKS_SLOW  a look takes longer than report_each_ms: so old may facts be, until LOOKS_IN_TIME.
 BROKER_GONE the broker was taken out for good: a SNAPSHOT with nothing in it comes before it. The

@@ -103,6 +103,12 @@ class Progress:
         """Reports were lost: nobody knows any more what was reported last."""
         self.offsets.clear()
 
+    def forget(self) -> None:
+        """Another node reports on the broker: what is known here will be out of date."""
+        self.marks.clear()
+        self.offsets.clear()
+        self.tails.clear()
+
     def reported_offsets(self) -> dict[MarkKey, int]:
         """The offsets without their keys in them."""
         return {key: offset[3] for key, offset in self.offsets.items()}

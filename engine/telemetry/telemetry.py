@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 from engine.foundation.errors import ConfigError, DiskFull, StorageError
@@ -69,7 +69,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EmitterIdentity:
-    """Who reports. broker_id 0 is the master; who observes a broker has a name in its place."""
+    """Who reports: a node of a broker, by a number that stays whatever its role is; who observes a
+    broker has a name in its place.
+    """
 
     cluster: str
     broker: str
@@ -79,6 +81,14 @@ class EmitterIdentity:
     def emitter(self) -> str:
         """The identity in one word, as every row carries it."""
         return f"{self.cluster}/{self.broker}/{self.broker_id}"
+
+    def of_spool(self, earlier: str | None) -> EmitterIdentity:
+        """The node that a spool is of, when it is one of this broker; else this one."""
+        place, _, number = (earlier or "").rpartition("/")
+        is_node = isinstance(self.broker_id, int) and number.isdecimal()
+        if not is_node or place != f"{self.cluster}/{self.broker}":
+            return self
+        return replace(self, broker_id=int(number))
 
 
 class Telemetry:
@@ -96,11 +106,11 @@ class Telemetry:
         broker_epoch: int | None,
     ) -> None:
         self._clock = runtime.clock
-        self._identity = identity
         self._lock_file = lock_file
         self._bytes_max = bytes_max
         shipped = read_shipped_mark(runtime.disk, directory)
         restored = restore(runtime.disk, directory, shipped_seq=shipped.seq if shipped else 0)
+        self._identity = identity = identity.of_spool(restored.emitter)
         _refuse_other_emitter(directory, identity, restored.emitter)
         self.earlier_until_us: Final = max(restored.as_of, shipped.as_of if shipped else 0)
         """Up to when it was written before, by the clock of its rows; 0 before the first life."""
@@ -131,6 +141,8 @@ class Telemetry:
         self._loss_reason = ""
         self._failing = False
         self._stopped = False
+        self._follows = False
+        """Does another node report on the broker?"""
         self._roll_due = False
         """Does the segment begin with more than is known now?"""
         self._next_life: NextLife | None = None
@@ -202,6 +214,8 @@ class Telemetry:
         if self._stopped:
             self._lost_count += 1
             self._losses += 1
+        elif self._follows and not _is_of_node(fact):
+            return
         elif isinstance(fact, FlushDone) and fact.cause not in IMMEDIATE_CAUSES:
             self._sums.add(fact)
         else:
@@ -227,7 +241,7 @@ class Telemetry:
         if self._stopped:
             self._lost_count += len(facts)
             self._losses += len(facts)
-        elif facts:
+        elif facts and not self._follows:
             self._rows += rows_of(facts, self._stamp())
             if len(self._rows) >= SPOOL_FRAME_ROWS_MAX:
                 self.write_turn()
@@ -236,17 +250,42 @@ class Telemetry:
         self, group: str, topic: str, queue_id: int, pulled_offset: int, client_id: str | None
     ) -> None:
         """See `Observer.pulled`. Only the last of a turn is written per queue."""
-        self._moved[(group, topic, queue_id)] = (pulled_offset, client_id)
+        if not self._follows:
+            self._moved[(group, topic, queue_id)] = (pulled_offset, client_id)
 
     def handed(self, tail: HandedTail) -> None:
         """See `Observer.handed`. Only the last of a turn is written per queue."""
-        self._tails[tail.topic, tail.queue_id] = astuple(tail)
+        if not self._follows:
+            self._tails[tail.topic, tail.queue_id] = astuple(tail)
 
     def emitted_up_to(self) -> EmittedUpTo | None:
         """See `Observer.emitted_up_to`."""
-        if self._stopped or self._failing or self._lost_count:
+        if self._stopped or self._failing or self._lost_count or self._follows:
             return None
         return EmittedUpTo(self.next_seq + len(self._rows), self._losses)
+
+    def lead(self) -> None:
+        """This node reports on the broker from now on: all that there is, in a snapshot that begins
+        at once.
+        """
+        if self._follows:
+            self._follows = False
+            self._losses += 1
+
+    def follow(self) -> None:
+        """Another node reports on the broker from now on: what this one reported has ended, and it
+        goes on with facts of its own.
+        """
+        if self._follows:
+            return
+        at = self.emitted_up_to()
+        if at is not None:
+            self.observe(_nothing_is_there(at.seq, self._clock.now_ms()))
+        self.write_turn()
+        self._follows = True
+        self._sums.take()
+        self._progress.forget()
+        self._next_life, self._roll_due = None, True
 
     def write_turn(self) -> None:
         """Write what was reported since the last time, in one write; nothing when there is nothing.
@@ -486,6 +525,19 @@ class Telemetry:
             _log.error("spool: no new segment (%s); the old one goes on", error)
             return
         self._roll_due = False
+
+
+def _is_of_node(fact: Fact) -> bool:
+    """Is it about the node itself, and not about what the broker serves?"""
+    if not isinstance(fact, LifecycleEvent):
+        return False
+    return fact.group is None and fact.topic is None and fact.kind != "SNAPSHOT"
+
+
+def _nothing_is_there(seq: int, now_ms: int) -> LifecycleEvent:
+    """A complete snapshot without a key: whatever was reported before is gone."""
+    detail = "another node reports on the broker"
+    return LifecycleEvent("SNAPSHOT", detail, seq_from=seq, time_from_ms=now_ms)
 
 
 def _ends_snapshot(row: Row) -> bool:

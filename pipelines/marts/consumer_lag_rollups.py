@@ -68,7 +68,7 @@ CONSUMER_LAG_ROLLUPS: Final = GoldTable(
         ),
         *STAMP,
     ),
-    ("cluster", "broker", "group", "topic", "queue_id", "span_s", "observed_at"),
+    ("cluster", "broker", "group", "topic", "queue_id", "span_s", "observed_at", "emitter"),
     on_ticks="true",
 )
 

@@ -175,7 +175,7 @@ GROUP_STATE: Final = GoldTable(
             "deleted, within the last minute) or TOO_EARLY",
         ),
     ),
-    ("cluster", "broker", "group", "observed_at"),
+    ("cluster", "broker", "group", "observed_at", "emitter"),
     on_ticks="true",
 )
 

@@ -9,7 +9,7 @@ master that waits for slaves answers for none of the messages that only it has, 
 does not wait; one that does not has answered for all of them.
 
 Invariant: a broker and slot in which its slaves were reported, or one of them came or went, has one
-row, emitted when the slot is over. Absent on purpose: slaves' own facts (they emit none).
+row, emitted when the slot is over. Absent on purpose: what slaves say of themselves.
 """
 
 from __future__ import annotations

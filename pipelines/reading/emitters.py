@@ -11,7 +11,7 @@ warning about a period that a window holds twice. Absent on purpose: the wall cl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import polars as pl
@@ -21,11 +21,12 @@ from engine.telemetry.tables import LIFECYCLE
 from pipelines.base.settings import MS_US, Evaluation
 from pipelines.lake.lake import Lake
 from pipelines.marts.judging.ticks import is_made_good, is_set_by
-from pipelines.reading.moment import Moment, is_observer
+from pipelines.reading.moment import Moment, Reached, is_observer
 from pipelines.reading.reading import LOOK_BACK, Reading
 from pipelines.sentences.emitters import (
     SAYS_NOTHING,
     clock_set_back,
+    follows_since,
     polled,
     rows_lost,
     taken_out,
@@ -40,9 +41,9 @@ EMITTERS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "clock_skew_reason": pl.String,
     "notes": pl.String,
 }
-"""state: OK, UNKNOWN or ENDED (its broker was taken out for good). reason: why all of it is
-unknown, or since when it is gone; null when it is known. notes: which clients say nothing of what
-they hold; null: none is known to."""
+"""state: OK, UNKNOWN or ENDED (its broker was taken out for good, or another node of it leads).
+reason: why all of it is unknown, or since when it has ended; null when it is known. notes: which
+clients say nothing of what they hold; null: none is known to."""
 _EVENTS: Final = "kind IN ('BOOT', 'SNAPSHOT', 'SPOOL_LOSS', 'CLOCK_STEPPED')"
 _SKEW: Final = ("observed_at", "emitter", "seq_to", "clock_skew_ms", "clock_skew_reason")
 Row = dict[str, Any]
@@ -66,7 +67,7 @@ def emitters_at(reading: Reading) -> pl.DataFrame:
     )
     skews = {row["emitter"]: row for row in skew_rows.to_dicts()}
     unknown = {**_unknown_by_events(reading, since), **reading.moment.unknown}
-    ended = {one.emitter: one.ended_at for one in reading.moment.ended}
+    ended = {one.emitter: _gone_since(one) for one in reading.moment.ended}
     notes = _notes(reading)
     rows = []
     for one in reading.moment.reached:
@@ -76,7 +77,7 @@ def emitters_at(reading: Reading) -> pl.DataFrame:
             {
                 "emitter": one.emitter,
                 "state": _state(one.emitter, unknown, ended),
-                "reason": _gone_since(ended.get(one.emitter)) or unknown.get(one.emitter),
+                "reason": ended.get(one.emitter) or unknown.get(one.emitter),
                 "judged_to": one.judged_to,
                 "clock_skew_ms": skew.get("clock_skew_ms"),
                 "clock_skew_reason": None if known else skew.get("clock_skew_reason", "NOT_TOLD"),
@@ -112,8 +113,10 @@ def _state(emitter: str, unknown: Mapping[str, str], ended: Mapping[str, Any]) -
     return "UNKNOWN" if emitter in unknown else "OK"
 
 
-def _gone_since(ended_at: datetime | None) -> str | None:
-    return None if ended_at is None else taken_out(ended_at)
+def _gone_since(one: Reached) -> str:
+    """Of one that has ended, why."""
+    assert one.ended_at is not None
+    return follows_since(one.ended_at) if one.follows else taken_out(one.ended_at)
 
 
 def _unknown_by_events(reading: Reading, since: Any) -> dict[str, str]:

@@ -25,6 +25,7 @@ from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
 from pipelines.lake.lake import Lake, sql_moment, sql_text
 from pipelines.lake.lease import DRIVER, idle_at
 from pipelines.marts.mart import GoldTable
+from pipelines.reading.leaders import ends_of_leading
 from pipelines.reading.retirements import retirements
 from pipelines.sentences.emitters import clock_ahead, silent_since
 from pipelines.staging.facts import SHIPPER_SUFFIX
@@ -57,9 +58,11 @@ class Reached:
     not say.
     """
     ended_at: datetime | None = field(default=None, compare=False)
-    """When it was reported that its broker was taken out for good, and nothing came since; None: it
-    was not.
+    """When it was reported that its broker was taken out for good, and nothing came since, or that
+    another node of it leads; None: it was not.
     """
+    follows: bool = field(default=False, compare=False)
+    """Did it end because another node of its broker leads?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,16 +338,22 @@ def moment_of(plan: Plan) -> Moment:
 def with_own_silences(lake: Lake, moment: Moment) -> Moment:
     """The moment, with how often each emitter reports that reports on a broker from outside, as it
     had reported by then; a broker that reports on itself does so each second. And with those whose
-    brokers were taken out for good.
+    brokers were taken out for good, or that do not lead any more: nothing is seen of what they
+    reported later.
     """
     of_observers = _of_observers(lake, moment)
     taken_out = retirements(lake)
+    followers = ends_of_leading(lake, {one.emitter: one.seq_to for one in moment.reached})
 
     def known(one: Reached) -> Reached:
         period_ms, ended_at = of_observers.get(one.emitter, (None, None))
         by_hand = taken_out.get(one.emitter)
         if by_hand is not None and one.judged_to <= by_hand.judged_to:
             ended_at = by_hand.retired_at
+        followed_at = followers.get(one.emitter)
+        if followed_at is not None:
+            until = min(one.judged_to, followed_at)
+            return replace(one, judged_to=until, ended_at=followed_at, follows=True)
         return replace(
             one, silence_us=silence_us(period_ms), report_each_ms=period_ms, ended_at=ended_at
         )

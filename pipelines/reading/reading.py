@@ -31,7 +31,7 @@ from pipelines.reading.catalogue import BY_NAME as GOLD
 from pipelines.reading.known import GROUP, with_bounds
 from pipelines.reading.moment import Moment, Reached, sql_time
 from pipelines.reading.revisions import Revision
-from pipelines.sentences.stalls import TAKEN_OUT
+from pipelines.sentences.stalls import FOLLOWS, TAKEN_OUT
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
 LOOK_BACK: Final = timedelta(microseconds=LOOK_BACK_US)
@@ -396,16 +396,21 @@ def names_of(emitters: Iterable[Reached]) -> list[str]:
 
 def closed_with_brokers(windows: pl.DataFrame, moment: Moment) -> pl.DataFrame:
     """The newest revisions of intervals: those that are open still of a broker that was taken out
-    for good were closed when it was reported on last.
+    for good, or of a node that does not lead any more, were closed when it was reported on last.
     """
     ended = {one.emitter: one.judged_to for one in moment.ended}
     if not ended:
         return windows
+    followers = [one.emitter for one in moment.ended if one.follows]
     is_over = pl.col("closed_at").is_null() & pl.col("emitter").is_in(list(ended))
     time = windows.schema["closed_at"]
     last = pl.col("emitter").replace_strict(ended, default=None, return_dtype=time)
     said = {"closed_at": pl.max_horizontal("opened_at", last), "state": pl.lit("CLOSED")}
-    said["evidence"] = pl.format(TAKEN_OUT, pl.col("evidence"))
+    said["evidence"] = (
+        pl.when(pl.col("emitter").is_in(followers))
+        .then(pl.format(FOLLOWS, pl.col("evidence")))
+        .otherwise(pl.format(TAKEN_OUT, pl.col("evidence")))
+    )
     return windows.with_columns(
         pl.when(is_over).then(value).otherwise(pl.col(name)).alias(name)
         for name, value in said.items()

@@ -51,6 +51,11 @@ def taken_out(at: datetime) -> str:
     return f"its broker was taken out for good at {moment(at)}"
 
 
+def follows_since(at: datetime) -> str:
+    """Since when another node of its broker reports in an emitter's place."""
+    return f"another node of its broker leads since {moment(at)}"
+
+
 def polled(each_ms: Iterable[int | None]) -> str:
     """How far what observers report may be off, who poll so often; None: one has not said."""
     periods = [one for one in each_ms if one is not None]

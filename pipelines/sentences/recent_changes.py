@@ -164,6 +164,26 @@ def rollback(row: Mapping[str, Any]) -> str:
     )
 
 
+def fail_over(rows: Sequence[Row], *, names_cluster: bool = False) -> str:
+    """That another node leads a broker; `rows`: one a group, what may come to it again."""
+    first = rows[0]
+    name = f"{first['cluster']} / {first['broker']}" if names_cluster else first["broker"]
+    led = f"another node leads broker {name} since {moment(first['led_at'])}"
+    back = [row for row in rows if row["at_risk_messages"]]
+    at_risk = sum(row["at_risk_messages"] for row in back)
+    unknown = sum(row["queues_unknown"] for row in rows)
+    rest = f"of {plural(unknown, 'queue')} it is unknown" if unknown else ""
+    if not back:
+        goes = "no group goes on before where it was"
+        return whole(f"{led} (epoch {first['epoch']})", goes, rest)
+    groups = listed([row["group"] for row in back])
+    goes = (
+        f"{plural(at_risk, 'message')} of {groups} {was(at_risk)} committed at the former one alone"
+    )
+    again = "whoever asks where to go on gets them again"
+    return whole(f"{led} (epoch {first['epoch']})", goes, again, rest)
+
+
 def of_rollbacks(rows: pl.DataFrame) -> str:
     """Every broker that went back, the newest first."""
     if rows.is_empty():

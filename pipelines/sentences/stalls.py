@@ -190,6 +190,7 @@ def over(row: Row, *, catches_up: bool) -> str:
 UNKNOWN_NOW: Final = "Nothing is known of it any more: {}. Before: {}"
 """Of why, and the evidence of the window."""
 TAKEN_OUT: Final = "Its broker was taken out. Before: {}"
+FOLLOWS: Final = "Another node of its broker leads. Before: {}"
 """Of the evidence of the window."""
 
 

@@ -45,9 +45,17 @@ def replication(**values: Any) -> pl.DataFrame:
         {"replica": FAR, "replicated": 40, "behind_bytes": 60, "behind_ms": 90_000},
     ]
     row = {
-        "mode": "SYNC_MASTER", "replicas": 2, "written": 100, "epoch": 3, "slaves": slaves,
-        "furthest_replica": NEAR, "loss_bytes": 10, "loss_messages": 1,
-        "slowest_replica": FAR, "behind_bytes": 60, "behind_ms": 90_000,
+        "mode": "SYNC_MASTER",
+        "replicas": 2,
+        "written": 100,
+        "epoch": 3,
+        "slaves": slaves,
+        "furthest_replica": NEAR,
+        "loss_bytes": 10,
+        "loss_messages": 1,
+        "slowest_replica": FAR,
+        "behind_bytes": 60,
+        "behind_ms": 90_000,
     }
     return frame(REPLICATION_HEALTH.columns, row | values)
 

@@ -5,7 +5,7 @@ lifecycle for slaves that come and go. `watermarks` says what of each queue is o
 
 Invariant: what is reported of a slave is what it has itself reported on its present connection; of
 one that has reported nothing yet nothing is known. A master that waits for slaves and has none
-reports that. Absent on purpose: slaves' own facts; a slave emits none.
+reports that. Absent on purpose: what slaves say of themselves.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""Row C9: of the nodes of a broker one reports on it, each under a name that stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.foundation.errors import ConfigError
+from engine.foundation.observing import FlushDone, LifecycleEvent
+from engine.telemetry import EmitterIdentity, Telemetry
+from engine.telemetry.frames import Life, decode_frames
+from engine.telemetry.tables import BY_NAME
+from tests.unit.telemetry.lives import Broker, report
+
+NAMES = BY_NAME["lifecycle"].own_names
+
+
+def lifecycle(broker: Broker) -> list[tuple[int, str, int | None]]:
+    """(seq, kind, seq_from) of what happened."""
+    return [
+        (seq, values[NAMES.index("kind")], values[NAMES.index("seq_from")])
+        for seq, table, values in broker.rows()
+        if table == "lifecycle"
+    ]
+
+
+def test_who_follows_ends_what_it_reported_and_reports_on_itself_alone(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    telemetry = broker.boot()
+    telemetry.observe(report(1))
+    telemetry.pulled("g", "t", 0, 5, "c")
+    telemetry.observe(LifecycleEvent("ROLE_CHANGE", "NONE of term 1"))
+    telemetry.follow()
+    assert telemetry.emitted_up_to() is None, "it begins no snapshot"
+    telemetry.observe(report(2))
+    telemetry.observe_all([report(3)])
+    telemetry.pulled("g", "t", 0, 9, "c")
+    telemetry.observe(FlushDone("COMMIT_LOG", "FLUSH", "TIMER", 1, 1, None, 9))
+    telemetry.observe(LifecycleEvent("TOPIC_GONE", None, topic="t"))
+    telemetry.observe(LifecycleEvent("DISK_FULL", "no room"))
+    telemetry.tick()
+    assert lifecycle(broker) == [
+        (2, "ROLE_CHANGE", None),
+        (3, "SNAPSHOT", 3),  # Every key is below it: all of them are gone.
+        (4, "DISK_FULL", None),
+    ]
+    assert [table for _, table, _ in broker.rows()].count("consume_offsets") == 1
+    after = broker.boot()
+    assert (after.pulled_marks(), after.reported_offsets()) == ({}, {}), "they would be of before"
+
+
+def test_who_leads_again_reports_everything_anew(tmp_path: Path) -> None:
+    telemetry = Broker(tmp_path).boot()
+    before = telemetry.emitted_up_to()
+    telemetry.follow()
+    telemetry.lead()
+    telemetry.lead()
+    after = telemetry.emitted_up_to()
+    assert before is not None
+    assert after is not None
+    assert after.losses == before.losses + 1, "a snapshot begins at once"
+
+
+def opened(broker: Broker, number: int | str, name: str = "broker-a") -> Telemetry:
+    broker.disk.die()
+    identity = EmitterIdentity("cluster-1", name, number)
+    return Telemetry.open(broker.runtime, str(broker.spool), identity)
+
+
+def test_a_node_has_the_name_of_its_spool_whatever_its_role_is(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    for number in (77, 0, 3):
+        opened(broker, number)
+        (frame, *_), _ = decode_frames((broker.spool / broker.segments()[-1]).read_bytes())
+        assert isinstance(frame.frame, Life)
+        assert frame.frame.broker_id == 77
+    with pytest.raises(ConfigError):
+        opened(broker, 77, name="broker-b")
+    with pytest.raises(ConfigError):
+        opened(broker, "observer")
