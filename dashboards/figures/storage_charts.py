@@ -1,4 +1,4 @@
-"""Charts of what a loss would cost over time, and of timers by the hour in which they are due.
+"""Charts of what a loss would cost over time, and of timers by the hour.
 
 What they are: two panels that share their time, bytes that only the master has above bytes that
 only memory has; a line a broker, of the same colour in both. And a bar an hour, stacked by broker.

@@ -28,7 +28,7 @@ ALONE: Final = StateSign("no replica", "●", "stalled", 0)
 SINGLE: Final = StateSign("single", "○", "unknown", 3)
 UNKNOWN: Final = StateSign("unknown", "?", "unknown", 2)
 
-NEVER_REPORTED: Final = "no slave was reported: a broker without one, or one watched from outside"
+NEVER_REPORTED: Final = "no slave was reported: it has none, or does not say"
 NOTHING_WRITTEN: Final = "no flush was reported: nothing was written"
 OBSERVED: Final = "an observer sees bytes, not messages"
 NOT_COUNTED: Final = "counted for the slave that has most"
@@ -188,6 +188,8 @@ def _master_lost(slaves: Row | None, why: str | None) -> Cost:
     if slaves is None:
         return Cost(None, None, NEVER_REPORTED)
     reason = REASONS.get(slaves["unknown_reason"] or "", "")
+    if slaves["provenance"] is not None and not reason:
+        reason = OBSERVED
     return Cost(slaves["loss_bytes"], slaves["loss_messages"], reason)
 
 
@@ -227,7 +229,7 @@ def _slave(row: Row, slave: Row, why: str | None) -> SlaveLine:
         behind_bytes=None if why else slave["behind_bytes"],
         behind_messages=None if why else messages,
         behind_ms=None if why else lacks_ms,
-        unknown=why or NOT_COUNTED,
+        unknown=why or (OBSERVED if row["provenance"] is not None else NOT_COUNTED),
         reported_at=row["observed_at"],
     )
 

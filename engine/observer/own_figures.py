@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from engine.foundation.observing import DelayLevel, FlushDone
+from engine.foundation.observing import DelayLevel, FlushDone, LifecycleEvent
 from engine.foundation.units import MINUTE_MS, SECOND_MS
 from engine.observer.believable import OFFSET_MAX
+from engine.observer.replicas_seen import ReplicaFigures, ReplicasSeen
 
 LEVELS_MAX: Final = 64
 """There are 18 unless a broker is configured with others."""
@@ -55,6 +56,8 @@ class OwnFigures:
     log: LogFigures | None = None
     levels: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Per delay level where it reads and where its queue ends."""
+    replicas: ReplicaFigures | None = None
+    """None: it was not asked, or does not say."""
 
 
 def own_figures(figures: Mapping[str, str]) -> OwnFigures:
@@ -97,11 +100,14 @@ class FiguresSeen:
         self._ends: dict[int, deque[tuple[int, int]]] = {}
         """Per level when its queue was first seen to end there."""
         self._emitted: dict[int, tuple[DelayLevel, int]] = {}
+        self._replicas = ReplicasSeen()
 
     def of(
         self, figures: OwnFigures, delays: Mapping[int, int], at_ms: int
-    ) -> Iterator[FlushDone | DelayLevel]:
+    ) -> Iterator[FlushDone | DelayLevel | LifecycleEvent]:
         """The facts of a look."""
+        if figures.replicas is not None:
+            yield from self._replicas.of(figures.replicas, at_ms)
         if figures.log is not None:
             yield from self._flushed(figures.log)
         for level, (cursor, end) in sorted(figures.levels.items()):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from engine.admin import Admin
@@ -48,6 +49,7 @@ from engine.observer.question_turns import (
     MESSAGES,
     ORIGINALS,
     PROGRESS,
+    REPLICAS,
     SETTINGS,
     TIME_SPANS,
     TOPICS,
@@ -56,6 +58,7 @@ from engine.observer.question_turns import (
     Turns,
     lacks_a_right,
 )
+from engine.observer.replicas_seen import ReplicaFigures, replica_figures
 from engine.observer.store_time_estimates import Estimates, Key, PolledEnds, waiting
 from engine.observer.topics_seen import offset_in
 from engine.protocol.bodies import ConsumerConnection, ConsumerRunningInfo, TopicOffset
@@ -83,6 +86,8 @@ MEMBERS_WATCHED_MAX: Final = 20_000
 SHARES: Final = (45, 55, 65, 75, 85, 90, 93, 98)
 """Percent of a look's time after which each kind of question gives way to the next."""
 MOMENT_DIGITS_MAX: Final = 15
+REPLICAS_REST_LOOKS: Final = 60
+"""Brokers before 5.0 do not know the question for slaves."""
 LISTS_EACH: Final = 6
 """Topics and groups are listed each so many looks."""
 
@@ -127,6 +132,11 @@ class BrokerPoll:
         self._message_turns: Turns[Key] = Turns(MESSAGES_A_LOOK)
         self._members: dict[str, list[str]] = {}
         self._delays_ms: dict[int, int] = {}
+        self._role: str | None = None
+        """By its settings; None: not known."""
+        self._replicas_from_look = 0
+        """From which look on it is asked for its slaves: one that does not know the question rests.
+        """
         self._may_read = True
         """Was the last message that was asked for not refused?"""
         self._estimates = Estimates()
@@ -160,7 +170,7 @@ class BrokerPoll:
             skew_ms=None if runs_ms is None else began_at_ms + runs_ms - answered_ms,
             progress=await self._progress(address),
             address=address,
-            figures=own_figures(figures),
+            figures=replace(own_figures(figures), replicas=await self._replicas(address)),
         )
         self._polled.seen(look.progress, asked_ms=began_ms, answered_ms=self._clock.now_ms())
         if self._looks % LISTS_EACH == 0:
@@ -221,9 +231,21 @@ class BrokerPoll:
         try:
             settings = await self._admin.cluster.config(address)
             self._delays_ms = delays_ms(settings.get("messageDelayLevel", ""))
+            self._role = settings.get("brokerRole")
             self._pop.set_up(settings)
         except TidemarkError as error:
             self._questions.failed(SETTINGS, "", error)
+
+    async def _replicas(self, address: str) -> ReplicaFigures | None:
+        """How far its slaves are; None: not known."""
+        if self._role is None or self._looks < self._replicas_from_look:
+            return None
+        try:
+            return replica_figures(await self._admin.cluster.ha_status(address), self._role)
+        except TidemarkError as error:
+            self._replicas_from_look = self._looks + REPLICAS_REST_LOOKS
+            self._questions.failed(REPLICAS, "", error)
+            return None
 
     async def _progress(self, address: str) -> dict[str, dict[Place, QueueProgress]]:
         """What can be believed of how far the groups are."""

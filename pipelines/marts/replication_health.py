@@ -36,6 +36,8 @@ from pipelines.marts.columns import (
     rows_as_declared,
 )
 from pipelines.marts.mart import Given, GoldTable, Made, mart
+from pipelines.marts.polled import NAME as POLLED
+from pipelines.marts.polled import OBSERVED
 from pipelines.marts.slots import HORIZONS, horizons, is_over, slots_of
 from pipelines.marts.unsafe_queues import DELETED, deleted_in, marks_of, moved, queues_schema
 from pipelines.staging.facts import is_one_of
@@ -89,6 +91,12 @@ REPLICATION_HEALTH: Final = GoldTable(
             "lacked the first of that, as behind_ms; null in each: it has reported nothing",
         ),
         Column("epoch", LONG, "in which its master leads; null: not reported, or it has none"),
+        Column(
+            "provenance",
+            STRING,
+            "OBSERVED: polled, not reported; bytes are known, messages are not but for none; null: "
+            "reported",
+        ),
     ),
     ("emitter", "observed_at"),
     on_ticks="true",
@@ -152,7 +160,15 @@ def replication_health(given: Given) -> Made:
         queues = moved(queues, of_slot["queue_marks"], of_slot["deleted"])
         rows.extend(brokers.after(slot_us, of_slot["comings"], of_slot["marks"], queues))
     carried |= {"queues": queues, "horizons": known, **brokers.carried()}
+    watched = set(given.facts[POLLED]["emitter"].to_pylist())
+    rows = [_as_polled(row) if row["emitter"] in watched else row for row in rows]
     return Made(rows_as_declared(rows, REPLICATION_HEALTH), carried)
+
+
+def _as_polled(row: dict[str, Any]) -> dict[str, Any]:
+    """The same of a master that counts bytes alone: which messages they are nobody says."""
+    messages = 0 if row["loss_bytes"] == 0 else None
+    return {**row, "loss_messages": messages, "provenance": OBSERVED}
 
 
 def _marks(checkpoints: pa.Table) -> pa.Table:
@@ -244,6 +260,7 @@ class _Brokers:
             "observed_us": slot_us,
             "replicas": len(slaves),
             "written": written,
+            "provenance": None,
             "epoch": self._epochs.get(newest["emitter"]),
             "slaves": [self._lacks(slave, slot_us, written) for slave in slaves],
             "unknown_reason": "NOTHING_REPORTED" if slaves else "NO_REPLICA",
@@ -289,7 +306,7 @@ class _Brokers:
 MART: Final = mart(
     REPLICATION_HEALTH,
     replication_health,
-    reads=("flush_checkpoints", "queue_watermarks", "lifecycle", "shipments"),
+    reads=("flush_checkpoints", "queue_watermarks", "lifecycle", "shipments", POLLED),
     wakes=("flush_checkpoints", "queue_watermarks", "lifecycle", "shipments"),
     carries={
         "queue_marks": QUEUES,

@@ -1,4 +1,4 @@
-"""Finds what a change of a broker's leader may have made groups read a second time (FAIL_OVER).
+"""Finds what groups may read again after a change of a broker's leader (FAIL_OVER).
 
 Place in the walk: lifecycle (ROLE_CHANGE) and gold consumer_lag → one row per change and group, for
 the overview. A new leader knows the offsets that it copied last: what was committed at the former

@@ -120,6 +120,11 @@ def test_who_was_watched_from_outside_is_known_by_bytes_alone() -> None:
     (line,) = storage_lines.broker_lines(NO_SLAVES, watched, {})
     cost = line.power_cut
     assert (cost.size_bytes, cost.messages, cost.unknown) == (500, None, OBSERVED)
+    polled = replication(provenance="OBSERVED", loss_messages=None)
+    (line,) = storage_lines.broker_lines(polled, NO_FLUSHES, {})
+    cost = line.master_lost
+    assert (cost.size_bytes, cost.messages, cost.unknown) == (10, None, OBSERVED)
+    assert {one.unknown for one in storage_lines.slave_lines(polled, {})} == {OBSERVED}
 
 
 def test_what_is_made_from_the_log_is_behind_by_time_and_the_log_by_bytes() -> None:

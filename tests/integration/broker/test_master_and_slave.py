@@ -11,9 +11,9 @@ from engine.broker.config import BrokerRole
 from engine.foundation.errors import ConfigError
 from engine.protocol.bodies_admin import HaRuntimeInfo
 from engine.protocol.codes import RequestCode, ResponseCode
-from engine.telemetry import SPOOL_DIRECTORY
 from tests.integration.broker.cluster import GROUP, TOPIC, broker_config, eventually
 from tests.integration.broker.master_and_slaves import log_of, replicated
+from tests.integration.broker.spooled import spooled, spooled_in_order
 from tests.store_support import bodies_of
 
 
@@ -87,11 +87,21 @@ async def test_a_slave_takes_no_message_and_names_its_state(tmp_path: Path) -> N
 
 
 async def test_a_slave_reports_no_facts_of_its_masters_queues(tmp_path: Path) -> None:
-    async with replicated(tmp_path) as stage:
+    def reported(node: str) -> set[str]:
+        return {table for _, table, _ in spooled_in_order(tmp_path / node / "store")}
+
+    async with replicated(tmp_path, telemetry=True, sample_interval_ms=50) as stage:
         await stage.master.client().send(b"once")
         await stage.caught_up()
-        assert (tmp_path / "master" / "store" / SPOOL_DIRECTORY).exists()
-        assert not (tmp_path / "slave" / "store" / SPOOL_DIRECTORY).exists()
+
+        async def are_sampled() -> bool:
+            return "queue_watermarks" in reported("master")
+
+        await eventually(are_sampled, "the master reports its queues")
+        await asyncio.sleep(0.3)
+        assert reported("slave") == {"lifecycle"}
+    kinds = [row["kind"] for row in spooled(tmp_path / "slave" / "store", "lifecycle")]
+    assert kinds == ["SNAPSHOT", "RECOVERY", "ROLE_CHANGE", "BOOT", "SHUTDOWN"]
 
 
 async def test_queues_say_how_far_they_are_on_a_slave(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ class PlayedBroker:
         self.usual: dict[int, Handler] = {
             Code.GET_BROKER_RUNTIME_INFO: self._figures,
             Code.GET_BROKER_CONFIG: lambda _, ask: ok(ask, b"messageDelayLevel=1s 5s 10s\n"),
+            Code.GET_BROKER_HA_STATUS: lambda _, ask: ask.respond(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "as before 5.0"
+            ),
             Code.GET_BROKER_CONSUME_STATS: self._consume_stats,
             Code.GET_CONSUME_STATS: self._group_stats,
             Code.GET_ALL_TOPIC_CONFIG: self._topics,

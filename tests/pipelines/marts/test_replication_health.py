@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.marts.polled import PERIODS
 from pipelines.marts.replication_health import MART
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, computed, facts, only
 
@@ -106,6 +108,17 @@ def test_without_a_slave_or_its_report_the_cost_is_unknown_and_says_why() -> Non
     lost = {"at": 31, "kind": "REPLICA_LOST", "address": SLAVE}
     rows, _ = computed(MART, story(40, mark(33, 700, 650, OTHER), events=(lost,)), state)
     assert only(rows, *COST, "furthest_replica") == [(1, 50, 0, None, OTHER)]
+
+
+def test_of_a_watched_master_bytes_are_known_and_messages_are_not() -> None:
+    looks = {"emitter": "c/b/0", "seq": 1, "event_us": NOON, "report_each_ms": 10_000}
+    given_facts = story(30, mark(3, 1000, 900), mark(13, 1000, 1000))
+    given_facts["polled"] = pa.Table.from_pylist([looks], PERIODS)
+    rows, _ = computed(MART, given_facts)
+    assert only(rows, "loss_bytes", "loss_messages", "unknown_reason", "provenance") == [
+        (100, None, None, "OBSERVED"),
+        (0, 0, None, "OBSERVED"),
+    ]
 
 
 def test_a_master_that_starts_again_knows_nothing_of_its_slaves() -> None:

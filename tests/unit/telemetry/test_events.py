@@ -142,6 +142,7 @@ def test_retry_redelivery_and_lifecycle_have_their_tables() -> None:
             "address": None,
             "name_servers": None,
             "first_seen": None,
+            "role": None,
         },
     )
 

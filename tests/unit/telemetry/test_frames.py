@@ -84,7 +84,7 @@ def test_an_impossible_length_is_not_followed() -> None:
     ("rows", "complaint"),
     [
         ([(len(TABLES), 1, ())], f"table number {len(TABLES)}"),
-        ([(8, 1, (None,) * 19)], "19 values for lifecycle"),
+        ([(8, 1, (None,) * 20)], "20 values for lifecycle"),
     ],
 )
 def test_rows_of_a_newer_version_are_refused_by_name(rows: list[object], complaint: str) -> None:
