@@ -79,7 +79,7 @@ async def test_a_slave_that_hangs_under_a_watched_master_is_in_gold(
     async with played_cluster(home, broker) as cluster, observing(cluster):
 
         async def is_reported() -> bool:
-            marks = cluster.told(broker, "flush_checkpoints")
+            marks = cluster.reported(broker, "flush_checkpoints")
             return any(row["replica"] == slave.addr for row in marks)
 
         await eventually(is_reported, "what the slave has is reported", within_s=20)
