@@ -315,7 +315,7 @@ def shown(row: Row) -> str:
     """One row of lag_causes. That queues stand still is said in the words in which it was seen
     first, the figures in them with it.
     """
-    first = "First seen as: " if row["cause"] == "STANDING_QUEUES" else ""
+    first = "This was seen first: " if row["cause"] == "STANDING_QUEUES" else ""
     return f"{first}{row['evidence']}"
 
 

@@ -72,7 +72,7 @@ def test_its_lag_is_that_of_the_moment_and_what_was_seen_before_says_when(lake: 
         "First seen as:" in said
     )
     assert "shipping is 3,164 messages behind" in lake_now.lag("shipping").verdict
-    assert f"First seen as: {stood} (seen at 12:14:40 UTC)" in page(lake)
+    assert f"This was seen first: {stood} (seen at 12:14:40 UTC)" in page(lake)
 
 
 def test_a_group_that_has_caught_up_has_no_causes_any_more(lake: Lake) -> None:
