@@ -112,7 +112,8 @@ class TestGroups:
         assert (shipping.group, shipping.sign.word) == ("shipping", "stalled")
         assert shipping.reason == (
             "Group shipping is stuck on queue 1 of orders on broker-a: a message is not finished. "
-            "It has stood for 11 min 40 s; 1,700 messages wait. This was seen first: 7 commits in 30 s, "
+            "It has stood for 11 min 40 s; 1,700 messages wait. "
+            "This was seen first: 7 commits in 30 s, "
             "offset unchanged."
         )
         assert (shipping.lag_messages, shipping.queues_known, shipping.queues) == (None, 3, 4)

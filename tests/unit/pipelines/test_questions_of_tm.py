@@ -116,7 +116,8 @@ class TestSentences:
                 lambda tm: tm.groups(),
                 (
                     "1 of 3 groups is not OK; the furthest behind is shipping, stalled, 3,164 "
-                    "messages and 6 min 34 s behind. This was seen first: orders queue 2: 78 commits in "
+                    "messages and 6 min 34 s behind. "
+                    "This was seen first: orders queue 2: 78 commits in "
                     "390 s, offset unchanged, lag 3,152 messages and growing."
                 ),
             ),

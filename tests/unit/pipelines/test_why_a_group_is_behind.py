@@ -69,7 +69,7 @@ def test_its_lag_is_that_of_the_moment_and_what_was_seen_before_says_when(lake: 
     assert "3,090" not in said
     assert (
         "shipping is 3,164 messages behind on broker-a; what follows was seen at 12:14:40 UTC. "
-        "First seen as:" in said
+        "This was seen first:" in said
     )
     assert "shipping is 3,164 messages behind" in lake_now.lag("shipping").verdict
     assert f"This was seen first: {stood} (seen at 12:14:40 UTC)" in page(lake)
