@@ -25,8 +25,8 @@ from tests.gold_lake import END, START, write_gold_lake
 from tests.pipelines.bronze_lake import SECOND, START_US
 from tests.pipelines.marts.test_kinds_of_stalls import (
     HEAD,
+    reported_each_2_s,
     snapshot_at_boot,
-    told_each_2_s,
     windows,
 )
 from tests.shipped_alerts import shipped_rules
@@ -116,13 +116,13 @@ def test_a_restart_of_its_broker_moves_no_beginning() -> None:
     """The broker asks its clients anew; what stood before it stands since then."""
     story = snapshot_at_boot()
     stored = {"store_time_at_committed": START_US}
-    told_each_2_s(story, until=40, mark=stored, sample=HEAD)
+    reported_each_2_s(story, until=40, mark=stored, sample=HEAD)
     story.broker.at(40.5)
     story.broker.boot()
     story.event("BOOT")
     story.event("SNAPSHOT", seq_from=story.broker.report("lifecycle", kind="RECOVERY"))
     anew = {**HEAD, "head_since": START_US + 41 * SECOND}
-    told_each_2_s(story, begin=42, until=90, mark=stored, sample=anew)
+    reported_each_2_s(story, begin=42, until=90, mark=stored, sample=anew)
     rows = windows(story)
     assert len({row["window_id"] for row in rows}) == 1
     assert {micros(began_at(row)) for row in rows} == {START_US}

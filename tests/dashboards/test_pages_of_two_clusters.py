@@ -40,7 +40,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return lakes_of_two_clusters(tmp_path_factory)
 
 
-def desk(lake: Path) -> PageContext:
+def context_of(lake: Path) -> PageContext:
     return PageContext(LakeData(Lake.at(str(lake))), lambda: NOW)
 
 
@@ -50,8 +50,8 @@ def plain(shown: Any) -> str:
 
 
 def _props(one: Any) -> Any:
-    told = getattr(one, "to_plotly_json", None)
-    return told() if told is not None else str(one)
+    to_plain = getattr(one, "to_plotly_json", None)
+    return to_plain() if to_plain is not None else str(one)
 
 
 def without_names(shown: str, cluster: str) -> str:
@@ -72,7 +72,7 @@ class TestAPageOfOneCluster:
     ) -> None:
         search = f"?cluster={cluster}"
         there, here = (
-            plain(group.content(desk(lakes[lake]), GROUP, search, "dark"))
+            plain(group.content(context_of(lakes[lake]), GROUP, search, "dark"))
             for lake in ("both", cluster)
         )
         assert without_names(there, cluster) == here
@@ -83,7 +83,8 @@ class TestAPageOfOneCluster:
     ) -> None:
         search = f"?cluster={cluster}"
         there, here = (
-            plain(topic.content(desk(lakes[lake]), TOPIC, search)) for lake in ("both", cluster)
+            plain(topic.content(context_of(lakes[lake]), TOPIC, search))
+            for lake in ("both", cluster)
         )
         assert there == here
         assert (WEST if cluster == EAST else EAST) not in there
@@ -93,7 +94,7 @@ class TestAPageOfOneCluster:
     ) -> None:
         search = f"?cluster={cluster}&q=POISON"
         there, here = (
-            plain(trace.content(desk(lakes[lake]), TOPIC, search, ClusterStory()))
+            plain(trace.content(context_of(lakes[lake]), TOPIC, search, ClusterStory()))
             for lake in ("both", cluster)
         )
         assert there == here
@@ -102,7 +103,7 @@ class TestAPageOfOneCluster:
     def test_who_may_write_is_said_of_the_cluster_that_was_asked(
         self, lakes: dict[str, Path], cluster: str
     ) -> None:
-        shown = plain(topic.queues(desk(lakes["both"]), TOPIC, f"?cluster={cluster}", ROUTE))
+        shown = plain(topic.queues(context_of(lakes["both"]), TOPIC, f"?cluster={cluster}", ROUTE))
         assert ("the name server has no route to it" in shown) is (cluster == EAST)
 
 
@@ -110,7 +111,7 @@ class TestPagesThatName:
     def test_a_group_of_several_clusters_is_shown_of_the_one_that_is_chosen(
         self, lakes: dict[str, Path]
     ) -> None:
-        notice, body, *rest = group.content(desk(lakes["both"]), GROUP, "?range=1h", "dark")
+        notice, body, *rest = group.content(context_of(lakes["both"]), GROUP, "?range=1h", "dark")
         assert "hidden" in body
         shown = plain(notice)
         assert "is in 2 clusters" in shown
@@ -119,7 +120,7 @@ class TestPagesThatName:
         assert not any(rest)
 
     def test_a_group_of_one_cluster_needs_no_choice(self, lakes: dict[str, Path]) -> None:
-        shown = plain(group.content(desk(lakes["both"]), ONLY_WEST, "", "dark"))
+        shown = plain(group.content(context_of(lakes["both"]), ONLY_WEST, "", "dark"))
         assert _fact(WEST) in shown
         assert "messages behind" in shown
         assert EAST not in shown
@@ -127,16 +128,16 @@ class TestPagesThatName:
     def test_a_topic_of_several_clusters_is_shown_of_the_one_that_is_chosen(
         self, lakes: dict[str, Path]
     ) -> None:
-        shown = plain(topic.content(desk(lakes["both"]), TOPIC, ""))
+        shown = plain(topic.content(context_of(lakes["both"]), TOPIC, ""))
         assert f'"/topic/{TOPIC}?cluster={WEST}"' in shown
-        assert topic.queues(desk(lakes["both"]), TOPIC, "", ROUTE) == []
-        searched = trace.content(desk(lakes["both"]), TOPIC, "?q=POISON", ClusterStory())
+        assert topic.queues(context_of(lakes["both"]), TOPIC, "", ROUTE) == []
+        searched = trace.content(context_of(lakes["both"]), TOPIC, "?q=POISON", ClusterStory())
         assert "Choose a cluster first" in plain(searched)
 
 
 class TestOverview:
     def test_each_group_of_each_cluster_is_a_line(self, lakes: dict[str, Path]) -> None:
-        shown = overview.content(desk(lakes["both"]), "", "dark")
+        shown = overview.content(context_of(lakes["both"]), "", "dark")
         rows = [_texts(row) for row in _rows(shown[6])]
         assert {tuple(row[1:3]) for row in rows} == {
             (WEST, GROUP),
@@ -157,7 +158,7 @@ class TestOverview:
         assert both == alone
 
     def test_it_may_keep_one_cluster(self, lakes: dict[str, Path]) -> None:
-        shown = overview.content(desk(lakes["both"]), f"?cluster={EAST}", "dark")
+        shown = overview.content(context_of(lakes["both"]), f"?cluster={EAST}", "dark")
         assert {tuple(_texts(row)[1:3]) for row in _rows(shown[6])} == {(EAST, GROUP)}
         assert WEST not in plain(shown)
 
@@ -187,15 +188,15 @@ class TestOverview:
         assert "cluster" not in " ".join(chosen.values())
 
     def test_one_cluster_alone_is_not_named(self, lakes: dict[str, Path]) -> None:
-        shown = overview.content(desk(lakes[EAST]), "", "dark")
+        shown = overview.content(context_of(lakes[EAST]), "", "dark")
         assert EAST not in plain(shown)
-        assert EAST not in plain(group.content(desk(lakes[EAST]), GROUP, "", "dark"))
-        assert EAST not in plain(topic.content(desk(lakes[EAST]), TOPIC, ""))
+        assert EAST not in plain(group.content(context_of(lakes[EAST]), GROUP, "", "dark"))
+        assert EAST not in plain(topic.content(context_of(lakes[EAST]), TOPIC, ""))
 
     def test_a_restart_of_a_broker_brings_nobody_back_to_its_namesake(
         self, lakes: dict[str, Path]
     ) -> None:
-        feed = plain(overview.content(desk(lakes["both"]), "", "dark")[7])
+        feed = plain(overview.content(context_of(lakes["both"]), "", "dark")[7])
         assert f"{WEST} / broker-a restarted after a crash" in feed
         assert f"{EAST} / broker-a restarted after a crash" not in feed
 
@@ -204,14 +205,14 @@ class TestTheFilterOfTheFrame:
     def test_leads_to_the_same_page_of_each_cluster_and_of_all(
         self, lakes: dict[str, Path]
     ) -> None:
-        found = shell.clusters_of(desk(lakes["both"]), None)
+        found = shell.clusters_of(context_of(lakes["both"]), None)
         menu = plain(shell.cluster_menu("/checks", parse(f"?range=1h&cluster={EAST}"), found))
         assert found == [EAST, WEST]
         assert f'"/checks?range=1h&cluster={WEST}"' in menu
         assert '"/checks?range=1h"' in menu
 
     def test_is_not_there_in_a_lake_of_one_cluster(self, lakes: dict[str, Path]) -> None:
-        found = shell.clusters_of(desk(lakes[EAST]), None)
+        found = shell.clusters_of(context_of(lakes[EAST]), None)
         assert shell.cluster_menu("/", parse(""), found) is None
 
     def test_says_when_a_lake_does_not_hold_what_an_address_asks_for(self) -> None:
@@ -228,7 +229,7 @@ class TestTheFilterOfTheFrame:
 
 def _tiles(lake: Path, search: str = "") -> dict[str, str]:
     """The note of each number of the strip by its label, and the number as "label: value"."""
-    strip = json.loads(plain(overview.content(desk(lake), search, "dark")[2]))
+    strip = json.loads(plain(overview.content(context_of(lake), search, "dark")[2]))
     notes: dict[str, str] = {}
     for tile in strip:
         label, value, note = (
@@ -266,7 +267,7 @@ def _text(shown: Any) -> str:
 
 
 def _lines(lake: Path, *, has_cluster: bool = True) -> set[tuple[str, ...]]:
-    rows = [_texts(row) for row in _rows(overview.content(desk(lake), "", "dark")[6])]
+    rows = [_texts(row) for row in _rows(overview.content(context_of(lake), "", "dark")[6])]
     return {(row[1], row[0], *row[2:]) if has_cluster else tuple(row) for row in rows}
 
 

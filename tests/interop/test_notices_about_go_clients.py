@@ -166,7 +166,7 @@ async def goes_on(producer: Producer, topic: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_a_stuck_go_member_and_the_end_of_another_are_told_in_time(
+async def test_a_stuck_go_member_and_the_end_of_another_are_reported_in_time(
     apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
 ) -> None:
     async with playing(apache_rocketmq, java_checks, tmp_path) as story:
@@ -188,7 +188,7 @@ async def test_a_stuck_go_member_and_the_end_of_another_are_told_in_time(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_a_stuck_go_member_that_says_it_holds_nothing_is_told_in_time(
+async def test_a_stuck_go_member_that_says_it_holds_nothing_is_reported_in_time(
     apache_rocketmq: RealRocketMQ, java_checks: JavaChecks, tmp_path: Path
 ) -> None:
     async with playing(apache_rocketmq, java_checks, tmp_path) as story:

@@ -57,8 +57,8 @@ def investigation(kind: str) -> Investigation:
 
 
 def cells(place: Path) -> list[str]:
-    told = json.loads(place.read_text())
-    return ["".join(one["source"]) for one in told["cells"] if one["cell_type"] == "code"]
+    notebook = json.loads(place.read_text())
+    return ["".join(one["source"]) for one in notebook["cells"] if one["cell_type"] == "code"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,9 +76,9 @@ def test_the_notebook_of_each_kind_is_filled_in_and_reaches_its_verdict(
     script = notebooks / "script.py"
     script.write_text("\n".join(cells(made)))
     monkeypatch.setenv(LAKE_VARIABLE, lake.root)
-    told = runpy.run_path(str(script))
-    assert told["AS_OF"] == told["UNTIL"] == "2026-03-01T12:15:00Z"
-    assert told["SINCE"] == "2026-03-01T11:56:00Z"
+    names = runpy.run_path(str(script))
+    assert names["AS_OF"] == names["UNTIL"] == "2026-03-01T12:15:00Z"
+    assert names["SINCE"] == "2026-03-01T11:56:00Z"
     assert "FAILS" not in capsys.readouterr().out
 
 
@@ -87,9 +87,9 @@ def test_names_that_others_chose_are_texts_and_never_code(notebooks: Path) -> No
     made = notebooks / lab_links.made(notebooks, asked)
     script = notebooks / "parameters.py"
     script.write_text(cells(made)[0])
-    told = runpy.run_path(str(script))
-    assert (told["GROUP"], told["CLUSTER"], told["TOPIC"]) == (HOSTILE, "é\x00", None)
-    assert "os" not in told
+    names = runpy.run_path(str(script))
+    assert (names["GROUP"], names["CLUSTER"], names["TOPIC"]) == (HOSTILE, "é\x00", None)
+    assert "os" not in names
 
 
 def test_a_second_click_opens_what_the_first_has_made_as_somebody_has_left_it(

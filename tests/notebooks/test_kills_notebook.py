@@ -33,7 +33,7 @@ def moment_us(second: float) -> int:
 
 
 def rows_of(lake: Lake) -> list[KillRow]:
-    """The story's crash, with ledgers that tell what its gold confirms."""
+    """The story's crash, with ledgers that show what its gold confirms."""
     deliveries: list[Delivery] = []
     for one in revisions(lake, CLUSTER):
         if one["basis"] == "DEPARTURE" and one["outcome"] == "CONFIRMED":

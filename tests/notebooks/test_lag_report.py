@@ -57,7 +57,7 @@ def made(shelf: Shelf, wish: Wish) -> ReportRun:
     return run
 
 
-def test_spark_and_the_notebook_find_what_the_story_tells(shelf: Shelf, made: ReportRun) -> None:
+def test_spark_and_the_notebook_find_what_the_story_wrote(shelf: Shelf, made: ReportRun) -> None:
     numbers = shelf.numbers(made)
     shipping, ledger, billing = numbers.groups
     assert (shipping.group, shipping.verdict, shipping.course) == (
@@ -94,9 +94,9 @@ def test_a_report_that_is_there_is_listed_opened_and_not_made_again(
     assert make(shelf, wish) == (made, False)
     command = CliRunner()
     listed = command.invoke(app, ["reports", "list", "--lake", shelf.lake.root, "--json"])
-    (told,) = json.loads(listed.stdout)
-    assert told["name"] == made.name == "lag-custom/20260301T120730Z-450s/1"
-    assert told["files"] == ["numbers.json", "report.html", "report.ipynb", "report.pdf"]
+    (listed_run,) = json.loads(listed.stdout)
+    assert listed_run["name"] == made.name == "lag-custom/20260301T120730Z-450s/1"
+    assert listed_run["files"] == ["numbers.json", "report.html", "report.ipynb", "report.pdf"]
     opened = command.invoke(app, ["reports", "open", "lag-custom", "--lake", shelf.lake.root])
     assert Path(opened.stdout.strip()) == shelf.place(made) / PAGE_FILE
 
@@ -112,16 +112,16 @@ async def test_the_dashboard_shows_it_as_it_was_made(shelf: Shelf, made: ReportR
     found = report.content(
         PageContext(LakeData(shelf.lake), lambda: END), report_path(made.name), "?cluster="
     )
-    told = {element: value for (element, _), value in zip(report.OUTPUTS, found, strict=True)}
-    assert told["report-headline"] == made.headline
-    assert told["report-groups-note"] == "3 groups"
+    outputs = {element: value for (element, _), value in zip(report.OUTPUTS, found, strict=True)}
+    assert outputs["report-headline"] == made.headline
+    assert outputs["report-groups-note"] == "3 groups"
 
 
 @pytest.mark.slow
 def test_the_same_cut_gives_the_same_numbers_and_late_data_is_marked(
     shelf: Shelf, wish: Wish, made: ReportRun
 ) -> None:
-    tell_late(shelf.lake)
+    write_late_rows(shelf.lake)
     again, is_new = make(shelf, Wish(WINDOW, From.RECORDED, objectives=wish.objectives))
     assert is_new
     assert (again.number, again.cut, again.digest) == (2, made.cut, made.digest)
@@ -140,8 +140,8 @@ def test_the_same_cut_gives_the_same_numbers_and_late_data_is_marked(
     assert "groups" in {one["part"] for one in json.loads(compared.stdout)["differences"]}
 
 
-def tell_late(lake: Lake) -> None:
-    """A broker that was cut off tells of a group; outcomes of checks are dropped, as when their
+def write_late_rows(lake: Lake) -> None:
+    """A broker that was cut off reports a group late; outcomes of checks are dropped, as when their
     days are over; then gold is merged and vacuumed."""
     common = {"cluster": CLUSTER, "broker": BROKER, "emitter": LATE, "group": "late"}
     lags = [

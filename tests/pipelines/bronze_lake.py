@@ -1,4 +1,4 @@
-"""A seeded writer of bronze lakes: the rows an emitter would report for a story told in calls.
+"""A seeded writer of bronze lakes: the rows an emitter would report for a story played in calls.
 
 Only the wording of stories is ours; tables, columns and shipments are exactly the shipper's:
 (emitter, seq) gapless over all tables, one shipments row per `ship`, whose emitter is the emitter's

@@ -1,4 +1,4 @@
-"""A small cluster told second by second: queues that fill, clients that pull, finish and commit.
+"""A small cluster played second by second: queues that fill, clients that pull, finish and commit.
 
 It keeps the books a broker and its clients would keep (max, pulled, committed, persisted offsets)
 and reports what they would report. Incidents are methods; everything else goes on by itself.
@@ -43,7 +43,7 @@ class Queue:
     last_pull_us: int | None = None
     last_commit_us: int | None = None
     reports: int = 0
-    told: tuple[object, ...] = ()
+    reported: tuple[object, ...] = ()
     message_model: str = "CLUSTERING"
 
     @property
@@ -93,14 +93,14 @@ class ClusterStory:
             for queue in self.queues:
                 self._live(queue)
             for queue in self.queues:
-                self._tell(queue, always=self.second % REPORT_PERIOD_S == 0)
+                self._report_queue(queue, always=self.second % REPORT_PERIOD_S == 0)
             self._sample()
             self._flush()
             if self.second % ship_every == 0:
                 self.writer.ship()
 
     def assign(self, queue: Queue, client: str) -> None:
-        """`client` pulls the queue for the first time; who read it before is told as revoked."""
+        """`client` pulls the queue for the first time; its last reader is reported as revoked."""
         queues = [_owned(queue)]
         if queue.owner is not None:
             self._rebalance(queue.group, queue.owner, "REVOKED", queues=queues, inferred=True)
@@ -118,11 +118,11 @@ class ClusterStory:
         before = list(self.members[group])
         self.members[group].remove(client)
         queues = [_owned(q) for q in owned]
-        self._tell_members(group, client, kind, before=before, queues=queues, reason=reason)
+        self._report_members(group, client, kind, before=before, queues=queues, reason=reason)
         for queue in owned:
             queue.owner = None
             queue.frozen_at = None
-            self._tell(queue, always=True)
+            self._report_queue(queue, always=True)
         return owned
 
     def join(self, group: str, client: str) -> None:
@@ -180,11 +180,11 @@ class ClusterStory:
             "group": queue.group,
         }
         for tried in range(1, times + 1):
-            told = {**place, "reconsume_times": tried}
-            self.writer.report("retry_dlq_flow", **told, step="SENT_BACK")
-            self.writer.report("retry_dlq_flow", **told, step="SCHEDULED", delay_ms=2_000)
+            fields = {**place, "reconsume_times": tried}
+            self.writer.report("retry_dlq_flow", **fields, step="SENT_BACK")
+            self.writer.report("retry_dlq_flow", **fields, step="SCHEDULED", delay_ms=2_000)
             self.run(2)
-            self.writer.report("retry_dlq_flow", **told, step="DELIVERED", delay_ms=2_000)
+            self.writer.report("retry_dlq_flow", **fields, step="DELIVERED", delay_ms=2_000)
         self.writer.report(
             "retry_dlq_flow", **place, reconsume_times=times, step="DEAD_LETTERED", reason="tries"
         )
@@ -293,14 +293,14 @@ class ClusterStory:
         self.writer.epoch_us = self.writer.now_us
         self.writer.report("lifecycle", kind="BOOT", clean=clean)
         for queue in self.queues:
-            queue.told = ()
+            queue.reported = ()
 
     def _join(self, group: str, client: str) -> None:
         before = list(self.members.setdefault(group, []))
         self.members[group].append(client)
-        self._tell_members(group, client, "JOINED", before=before)
+        self._report_members(group, client, "JOINED", before=before)
 
-    def _tell_members(self, group: str, client: str, kind: str, **more: object) -> None:
+    def _report_members(self, group: str, client: str, kind: str, **more: object) -> None:
         """The members are others now."""
         self.generation += 1
         after = list(self.members[group])
@@ -347,11 +347,11 @@ class ClusterStory:
         if self.second % PERSIST_PERIOD_S == 0:
             queue.persisted = queue.committed
 
-    def _tell(self, queue: Queue, *, always: bool) -> None:
+    def _report_queue(self, queue: Queue, *, always: bool) -> None:
         state = (queue.pulled, queue.committed, queue.persisted, queue.max_offset)
-        if state == queue.told and not always:
+        if state == queue.reported and not always:
             return
-        queue.told = state
+        queue.reported = state
         committed, end = queue.committed, queue.max_offset
         word = "NONE" if committed is None else "AT_END" if committed >= end else "EXACT"
         waiting_s = 0 if word != "EXACT" else (end - (committed or 0)) // max(queue.rate, 1)
@@ -450,9 +450,9 @@ class ClusterStory:
                 last_consume_time=self.writer.now_us if queue.is_pulled else queue.last_pull_us,
             )
             if queue.queue_id < len(self.members[queue.group]):
-                self._tell_work(queue)
+                self._report_work(queue)
 
-    def _tell_work(self, queue: Queue) -> None:
+    def _report_work(self, queue: Queue) -> None:
         """How its owner works, as it says: quickly, and in many listeners."""
         self.writer.report(
             "consume_stats",

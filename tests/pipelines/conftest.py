@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.lake.session import open_session
 from tests.pipelines.gold_lake import compute
-from tests.pipelines.incident_story import tell_incidents
+from tests.pipelines.incident_story import write_incidents
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +26,12 @@ def spark() -> Iterator[SparkSession]:
 def incident_bronze(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake that has only its bronze: read it, copy it, leave it as it is."""
     lake = tmp_path_factory.mktemp("story") / "lake"
-    tell_incidents(lake)
+    write_incidents(lake)
     return lake
 
 
 @pytest.fixture(scope="session")
-def told(fresh_lake: Callable[[], Path]) -> Path:
+def computed_lake(fresh_lake: Callable[[], Path]) -> Path:
     """The same lake with its gold, computed in one cycle."""
     lake = fresh_lake()
     compute(lake)

@@ -7,7 +7,7 @@ or null. A line of standard output: `steps`, those that were come to, in order, 
 
 A step is what one call into a library, or into the system, has changed below the lake; its name
 says what and where, without the parts that chance chooses. Nobody lists the steps: the kernel
-tells of changes (inotify), and one looks behind every native call of every thread. So what a cycle
+reports changes (inotify), and one looks behind every native call of every thread. So what a cycle
 does tomorrow is a step tomorrow. Calls into Delta's library, of which four are under way at a
 time, are let through one by one: whoever dies at the commit of a table has committed no other
 meanwhile.
@@ -75,12 +75,12 @@ class Changes:
     def news(self) -> list[str]:
         """Names of the changes since the last call."""
         names: list[str] = []
-        while told := self._read():
+        while read := self._read():
             at = 0
-            while at < len(told):
-                watch, mask, _, length = _EVENT.unpack_from(told, at)
+            while at < len(read):
+                watch, mask, _, length = _EVENT.unpack_from(read, at)
                 at += _EVENT.size + length
-                file = told[at - length : at].rstrip(b"\0").decode()
+                file = read[at - length : at].rstrip(b"\0").decode()
                 path = f"{self._folders[watch]}/{file}"
                 if mask & _IS_FOLDER and mask & _CREATED:
                     self._follow(path)
@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def _cycle_in_a_child(asked: dict[str, Any]) -> tuple[list[str], bool]:
-    heard, told = os.pipe()
+    heard, readable = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(heard)
@@ -183,9 +183,9 @@ def _cycle_in_a_child(asked: dict[str, Any]) -> tuple[list[str], bool]:
         )
         driver.next_cycle()
         sys.setprofile(None)
-        os.write(told, json.dumps(mortal.steps).encode())
+        os.write(readable, json.dumps(mortal.steps).encode())
         os._exit(0)
-    os.close(told)
+    os.close(readable)
     with os.fdopen(heard) as answer:
         steps = answer.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -21,14 +21,14 @@ Facts = dict[str, Any]
 
 @dataclass
 class Story:
-    """Brokers of one cluster, told in steps of so many seconds."""
+    """Brokers of one cluster, played in steps of so many seconds."""
 
     lake: Path
     followed: Followed = field(default_factory=Followed)
     at_s: int = 0
 
     def broker(self, name: str) -> BronzeWriter:
-        """One that has booted now and told its snapshot."""
+        """One that has booted now and reported its snapshot."""
         writer = BronzeWriter(self.lake, broker=name)
         writer.at(self.at_s)
         writer.report("lifecycle", kind="BOOT", clean=False)
@@ -66,7 +66,7 @@ class Story:
         return {(row["group"], row["broker"]): row["state"] for row in rows}
 
 
-def tell(broker: BronzeWriter, group: str, *, topic: str = "t", **values: Any) -> None:
+def report_marks(broker: BronzeWriter, group: str, *, topic: str = "t", **values: Any) -> None:
     """A group's marks on a queue."""
     marks: Facts = {"min_offset": 0, "processed": None, "persisted": 0, "reports": 1, "members": 1}
     marks |= {"message_model": "CLUSTERING", "last_puller": f"{group}-1", "queue_id": 0}
@@ -78,10 +78,12 @@ def keeps_up(broker: BronzeWriter, group: str, offset: int, *, topic: str = "t")
     marks = {"committed": offset, "pulled": offset, "max_offset": offset}
     times = {"last_pull_time": now_us, "last_commit_time": now_us}
     ends = {"committed_state": "AT_END", "store_time_at_committed": None}
-    tell(broker, group, topic=topic, **marks, **times, **ends)
+    report_marks(broker, group, topic=topic, **marks, **times, **ends)
 
 
 def stands(broker: BronzeWriter, group: str, end: int, *, topic: str = "t") -> None:
     marks = {"committed": 5, "pulled": 5, "max_offset": end, "committed_state": "EXACT"}
     times = dict.fromkeys(("last_pull_time", "last_commit_time"), START_US)
-    tell(broker, group, topic=topic, **marks, **times, store_time_at_committed=START_US + SECOND)
+    report_marks(
+        broker, group, topic=topic, **marks, **times, store_time_at_committed=START_US + SECOND
+    )

@@ -64,13 +64,15 @@ def main() -> None:
     def begin() -> Driver:
         return driver_of(Path(lake), evaluation=SHORT, rows_per_cycle=int(rows_per_cycle))
 
-    def tell(what: object) -> None:
+    def print_line(what: object) -> None:
         sys.stdout.write(f"{what}\n")
         sys.stdout.flush()
 
-    tell("begun")
+    print_line("begun")
     with only_driver(Lake.at(lake)) as lease:
-        run_live(begin, lease, pace=pace, wanted=lambda: True, say=tell, say_failure=tell)
+        run_live(
+            begin, lease, pace=pace, wanted=lambda: True, say=print_line, say_failure=print_line
+        )
 
 
 if __name__ == "__main__":

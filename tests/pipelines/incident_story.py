@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.pipelines.cluster_story import ClusterStory
 
 
-def tell_incidents(lake: Path, *, seed: int = 7) -> None:
+def write_incidents(lake: Path, *, seed: int = 7) -> None:
     """One lake with every incident, each in a group of its own, and groups without any."""
     story = ClusterStory(lake, seed=seed)
     for group in (

@@ -1,4 +1,4 @@
-"""A broker and clients of ours, live over sockets, and the gold of what they told.
+"""A broker and clients of ours, live over sockets, and the gold of what they reported.
 
 The broker runs in this process with quick samples; when the play is over, its spool is shipped to a
 lake, and the lake is computed with short windows.
@@ -25,7 +25,7 @@ from tests.pipelines.in_process import driver_of, run_to_the_end
 
 QUICK: Final = Evaluation(window_ms=2_000, slide_ms=1_000)
 SAMPLES: Final = {"window_sample_interval_ms": 300, "sample_interval_ms": 500}
-"""Settings of a broker that tells quickly."""
+"""Settings of a broker that reports quickly."""
 AT_ONCE: Final = 50
 """Sends under way at the same time."""
 
@@ -95,12 +95,12 @@ async def send_at_once(producer: Producer, topic: str, count: int) -> None:
 
 
 def shipped(store: Path, lake: Path, evaluation: Evaluation = QUICK) -> Path:
-    """The gold of everything that a broker with this store has told."""
+    """The gold of everything that a broker with this store has reported."""
     Shipper(system_runtime(), str(store / "spool"), str(lake), {}).ship_all()
     run_to_the_end(driver_of(lake, evaluation=evaluation))
     return lake
 
 
 def causes_of(rows: list[dict[str, Any]], group: str) -> set[str]:
-    """All causes that were told of a group."""
+    """All causes that were reported of a group."""
     return {row["cause"] for row in rows if row["group"] == group}

@@ -80,15 +80,15 @@ def _start(stack: ExitStack, host: Host, log: Path, party: str, *options: str) -
         "SPARK_LOCAL_DIRS": str(log.with_suffix(".local")),
         "PYSPARK_PYTHON": sys.executable,
     }
-    told = stack.enter_context(log.open("w", encoding="utf-8"))
+    log_file = stack.enter_context(log.open("w", encoding="utf-8"))
     words = (f"org.apache.spark.deploy.{party}", "--host", host.address, "--webui-port", "0")
     process = stack.enter_context(
         subprocess.Popen(
             [*host.enter, str(SPARK_CLASS), *words, *options],
             env=environment,
             cwd=log.parent,
-            stdout=told,
-            stderr=told,
+            stdout=log_file,
+            stderr=log_file,
         )
     )
     stack.callback(process.kill)

@@ -48,7 +48,7 @@ def change(kind: str, state: State, at_min: int, group: str, **said: str) -> tup
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> tm.LakeHandle:
     lake = write_gold_lake(Path(tmp_path_factory.mktemp("alerts")))
-    told = [
+    changes = [
         change("BEGUN", State.PENDING, 1, "billing"),
         change("FIRED", State.FIRING, 2, "billing"),
         change("FIRED", State.FIRING, 2, "shipping"),
@@ -64,7 +64,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tm.LakeHandle:
             recorded_us=at_us if kind != "RESOLVED" else at_us + MINUTE_US,
             author="ann" if kind == "ACKED" else "",
         )
-        for kind, alert, at_us in told
+        for kind, alert, at_us in changes
     ]
     table = HistoryTable(lake)
     table.taken("h")
@@ -118,18 +118,18 @@ def test_the_notebook_that_a_firing_alert_leads_to_shows_it_firing(
 ) -> None:
     """What is seen at a moment of the data is evaluated, and recorded, some seconds later."""
     lake = write_gold_lake(tmp_path / "lake")
-    told = [
+    changes = [
         change("BEGUN", State.PENDING, 1, "billing"),
         change("FIRED", State.FIRING, 2, "billing"),
     ]
     entries = [
         entry_of(alert, kind, observed_us=at_us, recorded_us=at_us + 20_000_000)
-        for kind, alert, at_us in told
+        for kind, alert, at_us in changes
     ]
     table = HistoryTable(lake)
     table.taken("h")
     table.append("h", list(enumerate(entries, start=1)))
-    _, alert, at_us = told[-1]
+    _, alert, at_us = changes[-1]
     asked = of_alert(
         "group_state", alert.labels, begin_us=at_us, end_us=at_us, margin=timedelta(minutes=5)
     )

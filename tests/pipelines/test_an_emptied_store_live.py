@@ -36,7 +36,7 @@ async def live(engine: KillableEngine, sent: int, *, wait_s: float = 6.0) -> Non
         async with consuming(engine.namesrv, "billing", {TOPIC: seen}):
             await eventually(lambda: len(seen.messages) >= sent, "all are consumed")
             await asyncio.sleep(wait_s)  # Its offsets are reported each 5 s.
-    await asyncio.sleep(1.5)  # And told within a second.
+    await asyncio.sleep(1.5)  # And reported within a second.
     await engine.end(signal.SIGKILL)
 
 

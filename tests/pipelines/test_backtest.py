@@ -136,7 +136,7 @@ def test_three_rule_sets_side_by_side_on_the_same_facts(lake: Path) -> None:
     }
 
 
-def test_a_limit_that_is_too_tight_tells_of_what_is_fine(lake: Path) -> None:
+def test_a_limit_that_is_too_tight_reports_what_is_fine(lake: Path) -> None:
     tight = [Tried("tight", Thresholds(lag_max=40, for_s=0))]
     score = outcome_of(lake, tight).scores["tight"]
     assert score.found == 2
@@ -222,7 +222,7 @@ def test_rules_of_alerts_stand_beside_the_others_with_the_waits_of_their_notices
 def test_the_shipped_rules_of_alerts_are_tried_by_their_name(lake: Path) -> None:
     done = invoked("alerts", "--lake", str(lake), *RANGE, "--json")
     (alerts,) = json.loads(done.stdout)["rules"]
-    # That a group has no consumers is told once gold has said it twice: it lasts a minute here.
+    # That a group has no consumers is notified once gold has said it twice: it lasts a minute here.
     assert [one["group"] for one in alerts["incidents"] if one["found"]] == ["frozen", "dead"]
     assert "alerts: not played, for they are about the present moment" in done.stderr
     assert "BrokerSilent" in done.stderr
@@ -231,8 +231,8 @@ def test_the_shipped_rules_of_alerts_are_tried_by_their_name(lake: Path) -> None
 def test_without_incidents_only_notices_are_known(lake: Path) -> None:
     outcome = outcome_of(lake, ALL, incidents=None)
     assert not outcome.has_truth
-    told = json.loads(as_json(outcome))["rules"][0]
-    assert (told["found"], told["missed"], told["false"], told["notices"]) == (None, None, None, 2)
+    rule = json.loads(as_json(outcome))["rules"][0]
+    assert (rule["found"], rule["missed"], rule["false"], rule["notices"]) == (None, None, None, 2)
 
 
 def test_an_incident_of_a_group_that_nobody_heard_of_is_missed(lake: Path) -> None:
@@ -276,7 +276,7 @@ def invoked(*words: str) -> Result:
 RANGE = ("--from", "2026-03-01T12:00:30Z", "--to", "2026-03-01T12:03:58Z", "--grace-s", "30")
 
 
-def test_the_command_takes_planted_incidents_and_tells_a_line_a_rule_set(lake: Path) -> None:
+def test_the_command_takes_planted_incidents_and_prints_a_line_a_rule_set(lake: Path) -> None:
     code, said = command("ours,burrow,thresholds", "--lake", str(lake), *RANGE)
     assert code == 0
     assert "4 groups, 2 incidents" in said

@@ -204,7 +204,7 @@ def test_what_operators_do_every_day_is_no_finding(played: Played, name: str, ta
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_group_is_never_told_to_be_in_trouble(played: Played, name: str) -> None:
+def test_a_group_is_never_reported_to_be_in_trouble(played: Played, name: str) -> None:
     """Unknown only until the group has an offset on its empty retry queue: its first pull of it is
     answered when the broker has held it for long enough.
     """
@@ -216,18 +216,18 @@ def test_a_group_is_never_told_to_be_in_trouble(played: Played, name: str) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_duplicate_is_told_that_did_not_come_again(played: Played, name: str) -> None:
-    """A hand-over may bring the message on its way to the former reader again. That is told, of the
-    hand-over, as what was delivered twice; none is told to be certain to be processed twice, and no
-    consumer is told to have crashed. A member that is given its queue back asks where to begin, as
-    a restarted one does: that is told as the loss of what it held.
+def test_no_duplicate_is_predicted_that_did_not_come_again(played: Played, name: str) -> None:
+    """A hand-over may bring the message on its way to the former reader again. That is reported, of
+    the hand-over, as what was delivered twice; none is predicted as certain to be processed twice,
+    and no consumer is reported to have crashed. A member that is given its queue back asks where to
+    begin, as a restarted one does: that is reported as the loss of what it held.
     """
     taken = played.stage.taken(name)
     windows = present(played.lake, "duplicate_risk_windows", group=f"g-{name}")
-    told = [row for row in windows if row["basis"] != "EXPOSURE"]
-    of_others = [row for row in told if row["client_id"] != row["next_client_id"]]
-    assert {row["cause"] for row in of_others} <= {"HAND_OVER"}, [one["evidence"] for one in told]
-    confirmed = [row for row in told if row["outcome"] == "CONFIRMED"]
+    opened = [row for row in windows if row["basis"] != "EXPOSURE"]
+    of_others = [row for row in opened if row["client_id"] != row["next_client_id"]]
+    assert {row["cause"] for row in of_others} <= {"HAND_OVER"}, [one["evidence"] for one in opened]
+    confirmed = [row for row in opened if row["outcome"] == "CONFIRMED"]
     redelivered = sum(row["redelivered_messages"] for row in confirmed)
     again = bronze_rows(played.lake, "redeliveries", f"g-{name}")
     assert redelivered <= sum(row["to_offset"] - row["from_offset"] for row in again)
@@ -237,6 +237,6 @@ def test_no_duplicate_is_told_that_did_not_come_again(played: Played, name: str)
 
 
 def bronze_rows(lake: Path, table: str, group: str) -> list[dict[str, Any]]:
-    """What the broker told of a group."""
+    """What the broker reported of a group."""
     rows = whole_table(DeltaTable(str(lake / "bronze" / table))).to_pylist()
     return [row for row in rows if row["group"] == group]

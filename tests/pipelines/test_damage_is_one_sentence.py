@@ -39,9 +39,9 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake with its gold, and facts that no cycle has taken."""
-    lake = tmp_path_factory.mktemp("told") / "lake"
+    lake = tmp_path_factory.mktemp("written") / "lake"
     story = ClusterStory(lake)
     story.group("orders", ["orders-1"])
     story.run(40)
@@ -51,8 +51,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def lake(told: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(told, tmp_path / "lake"))
+def lake(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "lake"))
 
 
 def damage(lake: Path, kind: str) -> None:
@@ -68,28 +68,28 @@ def said(*command: str) -> tuple[int, list[str]]:
     return done.returncode, of_ours(done.stderr)
 
 
-def of_ours(told: str) -> list[str]:
+def of_ours(written: str) -> list[str]:
     """Without what Java says of itself when it begins."""
-    assert NOISE.search(BEGINNING.sub("", told)) is None, told
-    return BEGINNING.sub("", told).splitlines()
+    assert NOISE.search(BEGINNING.sub("", written)) is None, written
+    return BEGINNING.sub("", written).splitlines()
 
 
 def tries(lake: Path, number: int) -> list[str]:
     """What a run says on standard error until it has tried so often."""
     with subprocess.Popen([TIDEMARK, *RUN, "--lake", str(lake)], stderr=subprocess.PIPE) as run:
         assert run.stderr is not None
-        told: list[str] = []
-        while sum("trying again" in line for line in told) < number:
+        lines: list[str] = []
+        while sum("trying again" in line for line in lines) < number:
             line = run.stderr.readline().decode()
-            assert line, told
-            told.append(line)
+            assert line, lines
+            lines.append(line)
         run.terminate()
         assert run.wait(60) == 0
-    return of_ours("".join(told))
+    return of_ours("".join(lines))
 
 
 @pytest.mark.parametrize("kind", [pytest.param("state", marks=pytest.mark.slow), "bronze"])
-def test_a_run_tells_each_try_in_one_line(lake: Path, kind: str) -> None:
+def test_a_run_shows_each_try_in_one_line(lake: Path, kind: str) -> None:
     damage(lake, kind)
 
     lines = tries(lake, 2)
@@ -131,9 +131,9 @@ def test_any_other_command_ends_with_one_line(
 
 
 @pytest.mark.parametrize("kind", ["plans", "gold"])
-def test_a_notebook_is_told_the_same(lake: Path, kind: str) -> None:
+def test_a_notebook_shows_the_same(lake: Path, kind: str) -> None:
     damage(lake, kind)
 
-    with pytest.raises(LakeError, match=str(lake)) as told:
+    with pytest.raises(LakeError, match=str(lake)) as raised:
         tm.connect(str(lake)).groups()
-    assert NOISE.search(str(told.value)) is None
+    assert NOISE.search(str(raised.value)) is None

@@ -52,19 +52,19 @@ def moment(second: int) -> datetime:
 def event(emitter: str, seq: int, second: int) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(REBALANCES.column_names)
     at = moment(second)
-    told = {"observed_at": at, "observed_date": at.date(), "emitter": emitter, "seq": seq}
+    fields = {"observed_at": at, "observed_date": at.date(), "emitter": emitter, "seq": seq}
     texts = {"cluster": "c", "broker": "b", "group": "g", "client_id": "x", "kind": "JOINED"}
     numbers = {"generation": 1, "members_before": 0, "members_after": 1, "inferred": False}
-    known = {**told, **texts, **numbers}
+    known = {**fields, **texts, **numbers}
     return {name: known.get(name) for name in row}
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
+def written(tmp_path: Path) -> Told:
     return Told(tmp_path / "lake")
 
 
-def test_what_is_followed_is_what_would_be_read_anew(told: Told) -> None:
+def test_what_is_followed_is_what_would_be_read_anew(written: Told) -> None:
     followed = Followed()
     cycles: list[tuple[int, list[tuple[str, int, int]]]] = [
         (10, [(ONE, 1, 3), (TWO, 1, 4)]),
@@ -74,29 +74,29 @@ def test_what_is_followed_is_what_would_be_read_anew(told: Told) -> None:
         (100, [(TWO, 98, 90)]),
     ]
     for at_s, events in cycles:
-        reading = told.cycle(at_s, *events)
+        reading = written.cycle(at_s, *events)
         begin = moment(at_s - 60)
         found = followed.recent("rebalances", begin, reading)
         assert found.equals(reading.rows("rebalances", since=begin))
     assert found["seq"].to_list() == [98]
 
 
-def test_a_file_with_nothing_new_is_not_opened_again(told: Told) -> None:
+def test_a_file_with_nothing_new_is_not_opened_again(written: Told) -> None:
     followed, begin = Followed(), moment(-60)
-    first = told.cycle(10, (ONE, 1, 3), (TWO, 2, 4))
+    first = written.cycle(10, (ONE, 1, 3), (TWO, 2, 4))
     assert followed.recent("rebalances", begin, first).height == 2
-    (old,) = told.files()
+    (old,) = written.files()
     old.unlink()
-    second = told.cycle(20, (ONE, 12, 15))
+    second = written.cycle(20, (ONE, 12, 15))
     assert followed.recent("rebalances", begin, second)["seq"].to_list() == [1, 2, 12]
     with pytest.raises(LakeError):
         second.rows("rebalances", since=begin)
 
 
-def test_a_rule_that_looks_further_back_than_before_reads_anew(told: Told) -> None:
+def test_a_rule_that_looks_further_back_than_before_reads_anew(written: Told) -> None:
     followed = Followed()
-    told.cycle(10, (ONE, 1, 3))
-    reading = told.cycle(100, (ONE, 50, 90))
+    written.cycle(10, (ONE, 1, 3))
+    reading = written.cycle(100, (ONE, 50, 90))
     assert followed.recent("rebalances", moment(60), reading)["seq"].to_list() == [50]
     assert followed.recent("rebalances", moment(0), reading)["seq"].to_list() == [1, 50]
     assert followed.recent("rebalances", moment(60), reading)["seq"].to_list() == [50]

@@ -18,27 +18,32 @@ def micros(value: object) -> int:
     return int(value.timestamp() * 1_000_000)  # type: ignore[attr-defined]
 
 
-def test_a_frozen_head_is_named_with_its_message_and_closes_when_it_moves(told: Path) -> None:
+def test_a_frozen_head_is_named_with_its_message_and_closes_when_it_moves(
+    computed_lake: Path,
+) -> None:
     [window] = [
         row
-        for row in present(told, "stalled_windows", group="frozen")
+        for row in present(computed_lake, "stalled_windows", group="frozen")
         if row["kind"] == "FROZEN_HEAD"
     ]
     assert (window["queue_id"], window["rule"], window["state"]) == (0, "STALLED", "CLOSED")
     assert window["head_message_id"].startswith("MSG-")
     assert moment(32 + 4) <= micros(window["opened_at"]) <= moment(32 + 10)
-    told_first = gold(told, "stalled_windows", group="frozen", window_id=window["window_id"])[0]
-    assert "behind it were finished" in told_first["evidence"]
+    reported_first = gold(
+        computed_lake, "stalled_windows", group="frozen", window_id=window["window_id"]
+    )[0]
+    assert "behind it were finished" in reported_first["evidence"]
 
 
-def test_the_risk_of_a_frozen_head_is_what_is_pulled_beyond_its_commit(told: Path) -> None:
+def test_the_risk_of_a_frozen_head_is_what_is_pulled_beyond_its_commit(computed_lake: Path) -> None:
     revisions = [
         row
-        for row in gold(told, "duplicate_risk_windows", group="frozen", basis="EXPOSURE")
+        for row in gold(computed_lake, "duplicate_risk_windows", group="frozen", basis="EXPOSURE")
         if row["state"] == "OPEN"
     ]
     lag = {
-        row["observed_at"]: row for row in gold(told, "consumer_lag", group="frozen", queue_id=0)
+        row["observed_at"]: row
+        for row in gold(computed_lake, "consumer_lag", group="frozen", queue_id=0)
     }
     assert len(revisions) >= 3
     for row in revisions:
@@ -46,28 +51,31 @@ def test_the_risk_of_a_frozen_head_is_what_is_pulled_beyond_its_commit(told: Pat
         assert row["at_risk_messages"] == lag[row["observed_at"]]["inflight_messages"]
 
 
-def test_a_queue_that_nobody_pulls_is_dead_while_its_neighbour_lives(told: Path) -> None:
-    [window] = present(told, "stalled_windows", group="dead-queue")
+def test_a_queue_that_nobody_pulls_is_dead_while_its_neighbour_lives(computed_lake: Path) -> None:
+    [window] = present(computed_lake, "stalled_windows", group="dead-queue")
     assert (window["queue_id"], window["kind"]) == (1, "DEAD_QUEUE")
     assert window["state"] == "OPEN"
 
 
-def test_a_paused_consumer_is_told_as_paused_and_as_nothing_else(told: Path) -> None:
-    [window] = present(told, "stalled_windows", group="paused")
+def test_a_paused_consumer_is_reported_as_paused_and_as_nothing_else(computed_lake: Path) -> None:
+    [window] = present(computed_lake, "stalled_windows", group="paused")
     assert (window["rule"], window["kind"], window["state"]) == ("PAUSED", "PAUSED", "CLOSED")
     assert window["client_id"] == "paused-1"
-    assert {row["state"] for row in gold(told, "group_state", group="paused")} == {"OK", "PAUSED"}
+    assert {row["state"] for row in gold(computed_lake, "group_state", group="paused")} == {
+        "OK",
+        "PAUSED",
+    }
 
 
-def test_a_group_without_members_is_a_dead_consumer(told: Path) -> None:
-    windows = present(told, "stalled_windows", group="gone")
+def test_a_group_without_members_is_a_dead_consumer(computed_lake: Path) -> None:
+    windows = present(computed_lake, "stalled_windows", group="gone")
     assert {row["queue_id"] for row in windows} == {0, 1}
     assert {row["kind"] for row in windows} == {"DEAD_CONSUMER"}
     assert {row["rule"] for row in windows} == {"STOPPED"}
 
 
-def test_a_killed_consumer_s_prediction_is_confirmed_by_exact_ranges(told: Path) -> None:
-    [window] = present(told, "duplicate_risk_windows", group="killed", basis="DEPARTURE")
+def test_a_killed_consumer_s_prediction_is_confirmed_by_exact_ranges(computed_lake: Path) -> None:
+    [window] = present(computed_lake, "duplicate_risk_windows", group="killed", basis="DEPARTURE")
     assert (window["cause"], window["outcome"]) == ("CONSUMER_CRASH", "CONFIRMED")
     assert (window["client_id"], window["next_client_id"]) == ("killed-1", "killed-2")
     predicted = (window["from_offset"], window["to_offset"])
@@ -77,53 +85,59 @@ def test_a_killed_consumer_s_prediction_is_confirmed_by_exact_ranges(told: Path)
     assert window["certain_messages"] + window["uncertain_messages"] <= window["at_risk_messages"]
 
 
-def test_a_rebalance_s_duplicates_are_a_hand_over(told: Path) -> None:
-    [window] = present(told, "duplicate_risk_windows", group="handed", basis="DEPARTURE")
+def test_a_rebalance_s_duplicates_are_a_hand_over(computed_lake: Path) -> None:
+    [window] = present(computed_lake, "duplicate_risk_windows", group="handed", basis="DEPARTURE")
     assert (window["cause"], window["outcome"]) == ("HAND_OVER", "CONFIRMED")
     [joined] = [
-        row for row in gold(told, "rebalances", group="handed") if row["client_id"] == "handed-3"
+        row
+        for row in gold(computed_lake, "rebalances", group="handed")
+        if row["client_id"] == "handed-3"
     ]
     assert (joined["members_before"], joined["members_after"]) == (2, 3)
 
 
-def test_a_ghost_s_old_offset_is_a_finding_with_both_names_and_a_rewind(told: Path) -> None:
-    [violation] = gold(told, "offset_violations", group="ghost")
+def test_a_ghost_s_old_offset_is_a_finding_with_both_names_and_a_rewind(
+    computed_lake: Path,
+) -> None:
+    [violation] = gold(computed_lake, "offset_violations", group="ghost")
     assert (violation["law"], violation["cause"]) == ("MONOTONIC", "TWO_WRITERS")
     assert (violation["client_id"], violation["other_client_id"]) == ("ghost-0", "ghost-1")
     assert not violation["explained"]
     assert violation["delta"] == violation["previous_offset"] - 100
-    [window] = present(told, "duplicate_risk_windows", group="ghost", cause="REWIND")
+    [window] = present(computed_lake, "duplicate_risk_windows", group="ghost", cause="REWIND")
     assert (window["from_offset"], window["to_offset"]) == (100, violation["previous_offset"])
 
 
-def test_a_restart_accounts_for_a_fall_only_after_a_stop_that_was_not_clean(told: Path) -> None:
-    crashed, stopped = gold(told, "offset_violations", group="restarted")
+def test_a_restart_accounts_for_a_fall_only_after_a_stop_that_was_not_clean(
+    computed_lake: Path,
+) -> None:
+    crashed, stopped = gold(computed_lake, "offset_violations", group="restarted")
     assert (crashed["offset"], crashed["previous_offset"]) == (8, 9)
     assert (crashed["cause"], crashed["explained"]) == ("BROKER_RESTART", True)
     assert (stopped["offset"], stopped["previous_offset"]) == (7, 9)
     assert (stopped["cause"], stopped["explained"]) == ("UNEXPLAINED", False)
-    [window] = present(told, "duplicate_risk_windows", group="restarted", cause="REWIND")
+    [window] = present(computed_lake, "duplicate_risk_windows", group="restarted", cause="REWIND")
     assert (window["from_offset"], window["to_offset"]) == (7, 9)
 
 
-def test_an_operator_s_reset_is_explained_and_stalls_nothing(told: Path) -> None:
-    [violation] = gold(told, "offset_violations", group="reset")
+def test_an_operator_s_reset_is_explained_and_stalls_nothing(computed_lake: Path) -> None:
+    [violation] = gold(computed_lake, "offset_violations", group="reset")
     assert (violation["cause"], violation["explained"]) == ("RESET", True)
-    assert present(told, "stalled_windows", group="reset") == []
-    [window] = present(told, "duplicate_risk_windows", group="reset", basis="OFFSET_FALL")
+    assert present(computed_lake, "stalled_windows", group="reset") == []
+    [window] = present(computed_lake, "duplicate_risk_windows", group="reset", basis="OFFSET_FALL")
     assert window["cause"] == "RESET"
 
 
-def test_a_poison_message_is_followed_to_the_dead_letters(told: Path) -> None:
-    [letter] = gold(told, "dead_letters")
+def test_a_poison_message_is_followed_to_the_dead_letters(computed_lake: Path) -> None:
+    [letter] = gold(computed_lake, "dead_letters")
     assert (letter["message_id"], letter["reconsume_times"]) == ("POISON", 2)
-    again = present(told, "duplicate_risk_windows", group="failing", cause="SEND_BACK")
+    again = present(computed_lake, "duplicate_risk_windows", group="failing", cause="SEND_BACK")
     assert [row["message_id"] for row in again] == ["POISON", "POISON"]
     assert letter["first_failed_at"] + timedelta(seconds=2) == again[0]["opened_at"]
 
 
-def test_the_messages_of_a_reused_offset_are_both_named(told: Path) -> None:
-    [row] = gold(told, "replaced_messages")
+def test_the_messages_of_a_reused_offset_are_both_named(computed_lake: Path) -> None:
+    [row] = gold(computed_lake, "replaced_messages")
     assert (row["group"], row["message_id_before"], row["message_id"]) == (
         "calm",
         "LOST-A",
@@ -139,17 +153,19 @@ def test_the_messages_of_a_reused_offset_are_both_named(told: Path) -> None:
     )
 
 
-def test_messages_that_were_deleted_unread_are_a_range(told: Path) -> None:
-    [row] = gold(told, "lost_unread_messages")
+def test_messages_that_were_deleted_unread_are_a_range(computed_lake: Path) -> None:
+    [row] = gold(computed_lake, "lost_unread_messages")
     assert (row["group"], row["messages"], row["error_messages"]) == ("reset", 5, 0)
     assert row["to_offset"] == row["from_offset"] + 5
 
 
-def test_a_topic_that_was_made_again_is_marked_and_its_group_reads_all_of_it(told: Path) -> None:
-    [life] = gold(told, "topic_lives")
+def test_a_topic_that_was_made_again_is_marked_and_its_group_reads_all_of_it(
+    computed_lake: Path,
+) -> None:
+    [life] = gold(computed_lake, "topic_lives")
     assert (life["topic"], life["provenance"]) == ("topic-deleted", "EXACT")
     assert life["observed_at"] - life["gone_at"] == timedelta(seconds=4)
-    [row] = gold(told, "passed_over_messages")
+    [row] = gold(computed_lake, "passed_over_messages")
     assert (row["group"], row["queue_id"], row["outcome"], row["messages"]) == (
         *("deleted", 0),
         *("READ", 0),
@@ -157,8 +173,8 @@ def test_a_topic_that_was_made_again_is_marked_and_its_group_reads_all_of_it(tol
     assert row["made_again_at"] == life["observed_at"]
 
 
-def test_a_message_that_its_producer_sent_again_is_a_certain_duplicate(told: Path) -> None:
-    windows = present(told, "duplicate_risk_windows", group="twice", cause="SEND_RETRY")
+def test_a_message_that_its_producer_sent_again_is_a_certain_duplicate(computed_lake: Path) -> None:
+    windows = present(computed_lake, "duplicate_risk_windows", group="twice", cause="SEND_RETRY")
     assert sorted(row["queue_id"] for row in windows) == [0, 1]
     for row in windows:
         assert (row["basis"], row["outcome"], row["state"]) == ("SEND_RETRY", "CONFIRMED", "CLOSED")
@@ -170,24 +186,26 @@ def test_a_message_that_its_producer_sent_again_is_a_certain_duplicate(told: Pat
         assert row["evidence"].startswith(got)
         said = "its producer sent it again, and the second copy, at offset"
         assert f"{said} {row['from_offset']}, was delivered too" in row["evidence"]
-    assert present(told, "stalled_windows", group="twice") == []
+    assert present(computed_lake, "stalled_windows", group="twice") == []
 
 
 def test_a_message_that_a_pop_group_did_not_acknowledge_is_a_certain_duplicate_and_no_failure(
-    told: Path,
+    computed_lake: Path,
 ) -> None:
     cause = "INVISIBLE_TIME_EXPIRED"
-    (row,) = present(told, "duplicate_risk_windows", group="popping", cause=cause)
+    (row,) = present(computed_lake, "duplicate_risk_windows", group="popping", cause=cause)
     assert (row["basis"], row["outcome"]) == (cause, "CONFIRMED")
     assert (row["message_id"], row["from_offset"]) == ("NOT-ACKNOWLEDGED", 1)
-    sheet = [row for row in gold(told, "retry_flow") if row["group"] == "popping"]
+    sheet = [row for row in gold(computed_lake, "retry_flow") if row["group"] == "popping"]
     assert {(row["sent_back"], row["came_back"]) for row in sheet} == {(0, 1)}
-    (out,) = [row for row in gold(told, "pop_progress") if row["group"] == "popping"]
+    (out,) = [row for row in gold(computed_lake, "pop_progress") if row["group"] == "popping"]
     assert (out["waiting"], out["unacknowledged"], out["expired"]) == (0, 3, 1)
 
 
-def test_a_broker_s_crash_is_told_and_readers_that_live_on_repeat_nothing(told: Path) -> None:
-    windows = present(told, "duplicate_risk_windows", group="calm", cause="BROKER_CRASH")
+def test_a_broker_s_crash_is_reported_and_readers_that_live_on_repeat_nothing(
+    computed_lake: Path,
+) -> None:
+    windows = present(computed_lake, "duplicate_risk_windows", group="calm", cause="BROKER_CRASH")
     assert {row["queue_id"] for row in windows} == {0, 1}
     for row in windows:
         assert row["basis"] == "RESTART"
@@ -195,10 +213,10 @@ def test_a_broker_s_crash_is_told_and_readers_that_live_on_repeat_nothing(told: 
         assert row["at_risk_messages"] == 0
 
 
-def test_ownership_ends_with_what_ended_it(told: Path) -> None:
-    killed = present(told, "ownership", group="killed", client_id="killed-1")
+def test_ownership_ends_with_what_ended_it(computed_lake: Path) -> None:
+    killed = present(computed_lake, "ownership", group="killed", client_id="killed-1")
     assert [row["ended_by"] for row in killed] == ["LEFT"]
-    handed = present(told, "ownership", group="handed", queue_id=1)
+    handed = present(computed_lake, "ownership", group="handed", queue_id=1)
     assert [(row["client_id"], row["ended_by"]) for row in handed] == [
         ("handed-2", "REVOKED"),
         ("handed-3", "BROKER_STOP"),
@@ -206,35 +224,35 @@ def test_ownership_ends_with_what_ended_it(told: Path) -> None:
 
 
 @pytest.mark.parametrize("group", ["calm", "idle", "radio", "killed", "handed"])
-def test_what_is_no_stall_stays_silent(told: Path, group: str) -> None:
-    assert present(told, "stalled_windows", group=group) == []
+def test_what_is_no_stall_stays_silent(computed_lake: Path, group: str) -> None:
+    assert present(computed_lake, "stalled_windows", group=group) == []
 
 
-def test_a_calm_group_has_no_violation_and_is_ok_at_every_tick(told: Path) -> None:
-    assert gold(told, "offset_violations", group="calm") == []
-    states = gold(told, "group_state", group="calm")
+def test_a_calm_group_has_no_violation_and_is_ok_at_every_tick(computed_lake: Path) -> None:
+    assert gold(computed_lake, "offset_violations", group="calm") == []
+    states = gold(computed_lake, "group_state", group="calm")
     assert len(states) >= 8
     assert {row["state"] for row in states} == {"OK"}
 
 
-def test_unknown_lag_is_null_with_its_reason(told: Path) -> None:
-    rows = gold(told, "consumer_lag", group="radio")
+def test_unknown_lag_is_null_with_its_reason(computed_lake: Path) -> None:
+    rows = gold(computed_lake, "consumer_lag", group="radio")
     assert {row["unknown_reason"] for row in rows} == {"BROADCAST"}
     assert {row["lag_messages"] for row in rows} == {None}
     assert {row["provenance"] for row in rows} == {"UNKNOWN"}
 
 
-def test_telemetry_is_gapless_and_unique(told: Path) -> None:
-    rows = gold(told, "emitter_health")
+def test_telemetry_is_gapless_and_unique(computed_lake: Path) -> None:
+    rows = gold(computed_lake, "emitter_health")
     assert rows
     for row in rows:
         assert row["rows_expected"] == row["rows_found"] == row["rows_distinct"]
 
 
 def test_failed_messages_have_a_balance_sheet_that_does_not_hide_what_is_lacking(
-    told: Path,
+    computed_lake: Path,
 ) -> None:
-    sheet = gold(told, "retry_flow", group="failing")[-1]
+    sheet = gold(computed_lake, "retry_flow", group="failing")[-1]
     counts = ("sent_back", "scheduled", "delivered", "delayed", "failed_again", "dead_lettered")
     assert [sheet[name] for name in counts] == [2, 2, 2, 0, 1, 1]
     assert sheet["difference"] == -1, "the story gives up a message without telling a failure"
@@ -243,16 +261,20 @@ def test_failed_messages_have_a_balance_sheet_that_does_not_hide_what_is_lacking
     )
 
 
-def test_what_the_loss_of_the_master_would_cost_is_shown_while_it_lives(told: Path) -> None:
-    rows = gold(told, "replication_health")
+def test_what_the_loss_of_the_master_would_cost_is_shown_while_it_lives(
+    computed_lake: Path,
+) -> None:
+    rows = gold(computed_lake, "replication_health")
     assert len(rows) >= 10
     for row in rows:
         assert (row["mode"], row["replicas"], row["behind_ms"]) == ("SYNC_MASTER", 1, 0)
         assert row["loss_messages"] * 100 == row["loss_bytes"] == row["behind_bytes"] > 0
 
 
-def test_what_a_power_cut_would_cost_is_told_while_the_broker_lives(told: Path) -> None:
-    rows = gold(told, "flush_health")
+def test_what_a_power_cut_would_cost_is_reported_while_the_broker_lives(
+    computed_lake: Path,
+) -> None:
+    rows = gold(computed_lake, "flush_health")
     assert len(rows) >= 10
     for row in rows:
         assert row["kill_bytes"] == 0

@@ -1,7 +1,7 @@
 """Known incidents, played with a live broker over sockets, and what gold calls each of them.
 
 Every group has an incident of its own, or is a control that must stay silent; docs/incidents.md
-lists all of them with where each is told.
+lists all of them with where each is found.
 """
 
 from __future__ import annotations
@@ -191,36 +191,38 @@ async def everything(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The lake of the play."""
     folder = tmp_path_factory.mktemp("incidents")
     asyncio.run(everything(folder))
     return shipped(folder / "store", folder / "lake")
 
 
-def test_a_frozen_head_is_named_with_its_risk_while_later_messages_go_on(told: Path) -> None:
-    [window] = present(told, "stalled_windows", group="g-frozen")
+def test_a_frozen_head_is_named_with_its_risk_while_later_messages_go_on(played: Path) -> None:
+    [window] = present(played, "stalled_windows", group="g-frozen")
     assert (window["topic"], window["queue_id"], window["kind"]) == ("t-frozen", 0, "FROZEN_HEAD")
     assert window["head_message_id"] is not None
     risks = [
         row
-        for row in gold(told, "duplicate_risk_windows", group="g-frozen", basis="EXPOSURE")
+        for row in gold(played, "duplicate_risk_windows", group="g-frozen", basis="EXPOSURE")
         if row["at_risk_messages"]
     ]
-    assert risks, "the exposure is told"
+    assert risks, "the exposure is shown"
     assert {(row["from_offset"], row["to_offset"]) for row in risks} == {(3, SENT)}
     assert {row["at_risk_messages"] for row in risks} == {SENT - 3}
 
 
-def test_a_queue_that_nobody_pulls_though_its_client_lives_is_dead(told: Path) -> None:
-    kinds = {row["kind"] for row in gold(told, "stalled_windows", group="g-dead")}
+def test_a_queue_that_nobody_pulls_though_its_client_lives_is_dead(played: Path) -> None:
+    kinds = {row["kind"] for row in gold(played, "stalled_windows", group="g-dead")}
     assert "DEAD_QUEUE" in kinds
-    [lag] = {row["lag_messages"] for row in gold(told, "consumer_lag", group="g-dead")[-1:]}
+    [lag] = {row["lag_messages"] for row in gold(played, "consumer_lag", group="g-dead")[-1:]}
     assert lag == SENT - 5
 
 
-def test_a_ghost_that_commits_old_offsets_is_told_with_both_names_and_the_range(told: Path) -> None:
-    rows = gold(told, "offset_violations", group="g-ghost", cause="TWO_WRITERS")
+def test_a_ghost_that_commits_old_offsets_is_reported_with_both_names_and_the_range(
+    played: Path,
+) -> None:
+    rows = gold(played, "offset_violations", group="g-ghost", cause="TWO_WRITERS")
     assert [(row["client_id"], row["other_client_id"]) for row in rows] == [
         ("ghost@0", "ghost@1")
     ] * 3
@@ -228,49 +230,49 @@ def test_a_ghost_that_commits_old_offsets_is_told_with_both_names_and_the_range(
     assert not any(row["explained"] for row in rows)
 
 
-def test_one_client_id_of_two_processes_is_told_with_both_addresses(told: Path) -> None:
-    [row] = gold(told, "rebalances", group="g-oneid", kind="CLIENT_ID_SHARED")
+def test_one_client_id_of_two_processes_is_reported_with_both_addresses(played: Path) -> None:
+    [row] = gold(played, "rebalances", group="g-oneid", kind="CLIENT_ID_SHARED")
     assert row["client_id"] == "oneid@1"
     assert row["reason"].count("127.0.0.1:") == 2
-    assert gold(told, "rebalances", group="g-anew", kind="CLIENT_ID_SHARED") == []
+    assert gold(played, "rebalances", group="g-anew", kind="CLIENT_ID_SHARED") == []
 
 
-def test_members_that_subscribe_differently_are_told_with_their_topics(told: Path) -> None:
-    row = gold(told, "rebalances", group="g-minds", kind="SUBSCRIPTION_CONFLICT")[0]
+def test_members_that_subscribe_differently_are_reported_with_their_topics(played: Path) -> None:
+    row = gold(played, "rebalances", group="g-minds", kind="SUBSCRIPTION_CONFLICT")[0]
     assert "t-minds" in row["reason"]
     assert "t-else" in row["reason"]
 
 
-def test_an_offset_beyond_the_end_is_a_broken_law_and_no_lag_of_zero(told: Path) -> None:
-    [row] = gold(told, "offset_violations", group="g-over")
+def test_an_offset_beyond_the_end_is_a_broken_law_and_no_lag_of_zero(played: Path) -> None:
+    [row] = gold(played, "offset_violations", group="g-over")
     assert (row["law"], row["delta"], row["max_offset"]) == ("AT_MOST_MAX", 70, SENT)
-    last = gold(told, "consumer_lag", group="g-over")[-1]
+    last = gold(played, "consumer_lag", group="g-over")[-1]
     assert (last["lag_messages"], last["unknown_reason"]) == (None, "BEYOND_END")
     assert last["committed"] - last["max_offset"] == 70
-    assert "DATA_LOST" in {row["state"] for row in gold(told, "group_state", group="g-over")}
+    assert "DATA_LOST" in {row["state"] for row in gold(played, "group_state", group="g-over")}
 
 
-def test_a_fall_to_the_beginning_without_a_reset_is_unexplained(told: Path) -> None:
-    [row] = gold(told, "offset_violations", group="g-begin")
+def test_a_fall_to_the_beginning_without_a_reset_is_unexplained(played: Path) -> None:
+    [row] = gold(played, "offset_violations", group="g-begin")
     assert (row["law"], row["offset"], row["previous_offset"]) == ("MONOTONIC", 0, 25)
     assert (row["cause"], row["explained"], row["client_id"]) == ("UNEXPLAINED", False, "begin@1")
-    [risk] = present(told, "duplicate_risk_windows", group="g-begin", basis="OFFSET_FALL")
+    [risk] = present(played, "duplicate_risk_windows", group="g-begin", basis="OFFSET_FALL")
     assert (risk["cause"], risk["from_offset"], risk["to_offset"]) == ("REWIND", 0, 25)
 
 
-def test_a_retried_message_that_nobody_reads_is_found_in_its_retry_queue(told: Path) -> None:
-    rows = gold(told, "consumer_lag", group="g-leak", topic="%RETRY%g-leak")
+def test_a_retried_message_that_nobody_reads_is_found_in_its_retry_queue(played: Path) -> None:
+    rows = gold(played, "consumer_lag", group="g-leak", topic="%RETRY%g-leak")
     assert (rows[-1]["max_offset"], rows[-1]["lag_messages"]) == (1, 1)
     assert (rows[-1]["queue_id"], rows[-1]["last_puller"]) == (0, None)
-    [*_, level] = gold(told, "delayed_retries", group="g-leak")
+    [*_, level] = gold(played, "delayed_retries", group="g-leak")
     assert (level["scheduled"], level["released"], level["overdue"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("group", ["g-batch", "g-empty", "g-anew"])
-def test_what_is_no_incident_stays_silent(told: Path, group: str) -> None:
-    assert present(told, "stalled_windows", group=group) == []
-    assert gold(told, "offset_violations", group=group) == []
-    assert {row["kind"] for row in gold(told, "rebalances", group=group)} <= {
+def test_what_is_no_incident_stays_silent(played: Path, group: str) -> None:
+    assert present(played, "stalled_windows", group=group) == []
+    assert gold(played, "offset_violations", group=group) == []
+    assert {row["kind"] for row in gold(played, "rebalances", group=group)} <= {
         *("JOINED", "LEFT", "SUBSCRIPTION_CHANGED"),
     }
 
@@ -285,7 +287,7 @@ async def consumed(running: Any, name: str, offset: int) -> None:
 
 
 NAMES = ("a", "b")
-"""Two groups, to tell what befalls a whole broker from what befalls a queue."""
+"""Two groups, to distinguish what befalls a whole broker from what befalls a queue."""
 
 
 async def lives(folder: Path) -> None:
@@ -372,10 +374,10 @@ async def offsets_twice(folder: Path) -> None:
             await member.send(topic="t-twice", UNIQ_KEY=name)
         await member.pull(3, **place("twice"))
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return bool(spooled(folder / "left", "reused_offsets"))
 
-        await eventually(is_told, "the reused offset is told")
+        await eventually(is_reported, "the reused offset is reported")
 
 
 def test_both_messages_of_an_offset_that_is_used_again_are_named(tmp_path: Path) -> None:

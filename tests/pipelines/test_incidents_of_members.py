@@ -79,8 +79,8 @@ async def shared_id(folder: Path) -> list[set[tuple[int, int]]]:
             own, other = processes[0].client_id, processes[2].client_id
 
             async def is_settled() -> bool:
-                told = spooled(folder / "store", "rebalance_events")
-                moved = [row for row in told if row["kind"] == "ASSIGNED"]
+                reported = spooled(folder / "store", "rebalance_events")
+                moved = [row for row in reported if row["kind"] == "ASSIGNED"]
                 now = {queue[1]: row["client_id"] for row in moved for queue in row["queues"]}
                 return Counter(now.values()) == {own: QUEUES // 2, other: QUEUES // 2}
 
@@ -157,7 +157,7 @@ async def members(folder: Path, reads: Mapping[str, tuple[str, str]], **sent: An
     return seen
 
 
-def test_members_that_read_different_topics_are_told_with_how_many_queues_nobody_reads(
+def test_members_that_read_different_topics_are_reported_with_how_many_queues_nobody_reads(
     tmp_path: Path,
 ) -> None:
     """Four and four queues, each member subscribes to half of what it is given queues of."""
@@ -187,7 +187,7 @@ def test_members_that_read_different_topics_are_told_with_how_many_queues_nobody
     assert known <= {(topic, queue) for topic, queues in given.items() for queue in queues}
 
 
-def test_members_that_read_different_tags_are_told_and_what_is_passed_over_is_no_lag(
+def test_members_that_read_different_tags_are_reported_and_what_is_passed_over_is_no_lag(
     tmp_path: Path,
 ) -> None:
     """A hundred messages, half of them of each tag: at most half are taken, and no queue waits."""

@@ -54,7 +54,7 @@ def revision(
 
 
 class Told:
-    """A lake whose intervals are told cycle by cycle."""
+    """A lake whose intervals are written cycle by cycle."""
 
     def __init__(self, folder: Path) -> None:
         self.lake = Lake.at(str(folder))
@@ -76,12 +76,12 @@ class Told:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
+def written(tmp_path: Path) -> Told:
     return Told(tmp_path / "lake")
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_followed_is_what_would_be_read_anew(told: Told, seed: int) -> None:
+def test_what_is_followed_is_what_would_be_read_anew(written: Told, seed: int) -> None:
     """Windows of two emitters open, are revised, close and open again; one emitter is behind for a
     while, one falls silent and comes back, a third comes late with what is old, rows come before
     the cycle that takes them, and a rule looks further back than before.
@@ -103,7 +103,7 @@ def test_what_is_followed_is_what_would_be_read_anew(told: Told, seed: int) -> N
                 last |= {"nth": last["nth"] + 1, "closed": chance.random() < 0.4}
                 windows[name] = last
                 rows.append(revision(emitter, ahead, name, at=ahead, **last))
-        reading = told.cycle(reached, rows)
+        reading = written.cycle(reached, rows)
         present = reading.moment.present
         assert present is not None
         begin = present - timedelta(seconds=3600 if number == 10 else 300)
@@ -116,9 +116,9 @@ def test_what_is_followed_is_what_would_be_read_anew(told: Told, seed: int) -> N
         assert found.columns == anew.columns
 
 
-def test_what_there_ever_was_is_not_read_again(told: Told) -> None:
+def test_what_there_ever_was_is_not_read_again(written: Told) -> None:
     followed = Followed()
-    first = told.cycle(
+    first = written.cycle(
         {ONE: 10},
         [
             revision(ONE, 3, "open", at=3, opened=3),
@@ -126,9 +126,9 @@ def test_what_there_ever_was_is_not_read_again(told: Told) -> None:
         ],
     )
     assert followed.windows("stalled_windows", moment(10), first)["window_id"].to_list() == ["open"]
-    (old,) = told.files()
+    (old,) = written.files()
     old.unlink()
-    second = told.cycle({ONE: 20}, [revision(ONE, 12, "new", at=12, opened=12)])
+    second = written.cycle({ONE: 20}, [revision(ONE, 12, "new", at=12, opened=12)])
     found = followed.windows("stalled_windows", moment(20), second)
     assert found["window_id"].to_list() == ["open", "new"]
     with pytest.raises(LakeError):

@@ -1,5 +1,5 @@
-"""A broker that is cut off from the lake, and tells later: what it changes is a revision, what was
-known before can be read for ever, and both can be computed again from bronze.
+"""A broker that is cut off from the lake, and reports later: what it changes is a revision, what
+was known before can be read for ever, and both can be computed again from bronze.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ B = "cluster-1/broker-b/0"
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two brokers with the same groups. A listener on broker-b hangs while nobody hears of it."""
-    return tell(tmp_path_factory.mktemp("late") / "lake", comes_late=True)
+    return write_story(tmp_path_factory.mktemp("late") / "lake", comes_late=True)
 
 
-def tell(
+def write_story(
     lake: Path, *, comes_late: bool, kills: random.Random | None = None, judges: bool = True
 ) -> Path:
     """The story, judged as it goes, or left to be; with `kills` runs are killed at random moments
@@ -110,24 +110,24 @@ def digests(handle: LakeHandle, as_of: datetime | int | None) -> dict[str, str]:
 
 
 def the_cycle_that_knew(handle: LakeHandle, second: int) -> int:
-    """The cycle at which a moment was first told."""
+    """The cycle at which a moment was first reported."""
     answer = handle.stalls(as_of=at(second))
     return int(answer.verdict.split("as_of=")[1].split(" ")[0])
 
 
-def test_what_an_emitter_tells_late_are_the_rows_it_would_have_told_in_time(
+def test_what_an_emitter_reports_late_are_the_rows_it_would_have_reported_in_time(
     lake: Path, tmp_path: Path
 ) -> None:
-    told_in_time = tell(tmp_path / "in-time", comes_late=False, judges=False)
-    run_to_the_end(driver_of(told_in_time, evaluation=SHORT))
-    in_time = everything(told_in_time)
+    reported = write_story(tmp_path / "in-time", comes_late=False, judges=False)
+    run_to_the_end(driver_of(reported, evaluation=SHORT))
+    in_time = everything(reported)
     late = everything(lake)
     # Of each shipment emitter_health has a row; a backlog is fewer, longer ones.
     del late["emitter_health"], in_time["emitter_health"]
     assert late == in_time
 
 
-def test_a_moment_that_a_late_emitter_told_of_is_revised_and_says_so(lake: Path) -> None:
+def test_a_moment_that_a_late_emitter_reported_is_revised_and_says_so(lake: Path) -> None:
     handle = tm.connect(lake)
     now = handle.stalls(as_of=at(100))
     assert now.df["broker"].to_list() == ["broker-b"]
@@ -162,11 +162,11 @@ def test_a_cycle_that_has_half_of_the_backlog_is_not_the_one_that_revised(lake: 
     revised_at = handle.stalls(as_of=at(100)).revised_at
     assert revised_at is not None
     assert digests(handle, at(100)) != digests(handle, revised_at - 1)
-    b_told_to = {
+    b_judged_to = {
         cycle: next(cut.time_to_us for cut in cuts_of_cycle(handle.lake, cycle) if cut.emitter == B)
         for cycle in (revised_at - 1, revised_at)
     }
-    assert b_told_to[revised_at - 1] < moment(100) <= b_told_to[revised_at]
+    assert b_judged_to[revised_at - 1] < moment(100) <= b_judged_to[revised_at]
 
 
 def test_an_answer_is_the_same_to_the_byte_whatever_upkeep_has_done(
@@ -276,7 +276,7 @@ def test_a_range_of_the_past_with_a_late_emitter_in_it_is_equal_in_all_columns(
 def test_a_live_run_that_was_killed_again_and_again_beside_a_late_emitter_equals_its_replay(
     lake: Path, tmp_path: Path
 ) -> None:
-    fought = tell(tmp_path / "lake", comes_late=True, kills=random.Random(7))
+    fought = write_story(tmp_path / "lake", comes_late=True, kills=random.Random(7))
     assert everything(fought) == everything(lake)
     done = CliRunner().invoke(
         commands.app,

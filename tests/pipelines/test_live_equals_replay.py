@@ -48,20 +48,22 @@ ROWS_PER_CYCLE = 500
     [pytest.param(0, id="two stages"), pytest.param(SHARED_BYTES, id="one stage")],
 )
 def test_executors_of_spark_write_the_rows_that_one_process_writes(
-    spark: SparkSession, told: Path, fresh_lake: Callable[[], Path], shared_bytes: int
+    spark: SparkSession, computed_lake: Path, fresh_lake: Callable[[], Path], shared_bytes: int
 ) -> None:
     lake = fresh_lake()
     job = partial(run_job, spark, shared_bytes=shared_bytes)
     compute(lake, rows_per_cycle=1500, job=job)
     live = everything(lake)
     without_rows = {table for table, rows in live.items() if not rows}
-    assert not without_rows, f"the story of the fixture `told` gives them no row: {without_rows}"
-    assert live == everything(told)
+    assert not without_rows, (
+        f"the story of the fixture `computed_lake` gives them no row: {without_rows}"
+    )
+    assert live == everything(computed_lake)
 
 
 @kills(4, in_full=60)
 def test_a_driver_killed_at_any_moment_again_and_again_ends_with_the_same_rows(
-    told: Path, fresh_lake: Callable[[], Path], kills: int
+    computed_lake: Path, fresh_lake: Callable[[], Path], kills: int
 ) -> None:
     lake = fresh_lake()
     seeded = random.Random(kills)
@@ -76,7 +78,7 @@ def test_a_driver_killed_at_any_moment_again_and_again_ends_with_the_same_rows(
         driver.kill()
         driver.communicate()
     compute(lake, rows_per_cycle=ROWS_PER_CYCLE)
-    assert everything(lake) == everything(told)
+    assert everything(lake) == everything(computed_lake)
     for table in COMPUTED_TABLES:
         committed = [
             entry["cycle"]
@@ -87,7 +89,7 @@ def test_a_driver_killed_at_any_moment_again_and_again_ends_with_the_same_rows(
 
 
 def test_the_stream_killed_by_sigkill_goes_on_where_it_was(
-    told: Path, fresh_lake: Callable[[], Path]
+    computed_lake: Path, fresh_lake: Callable[[], Path]
 ) -> None:
     lake = fresh_lake()
     with start_stream(lake) as stream:
@@ -98,7 +100,7 @@ def test_the_stream_killed_by_sigkill_goes_on_where_it_was(
         finally:
             stream.kill()
     compute(lake, rows_per_cycle=ROWS_PER_CYCLE)
-    assert everything(lake) == everything(told)
+    assert everything(lake) == everything(computed_lake)
 
 
 def start_stream(lake: Path) -> subprocess.Popen[str]:
@@ -125,15 +127,15 @@ def test_a_second_driver_of_a_lake_is_refused_with_who_holds_it(
         try:
             assert second.wait(60) == 1
             assert second.stderr is not None
-            told = second.stderr.read()
+            errors = second.stderr.read()
         finally:
             second.kill()
-    assert f"process {os.getpid()} on " in told
+    assert f"process {os.getpid()} on " in errors
     assert not (lake / "gold").exists(), "it has written nothing"
 
 
-def test_a_failing_store_is_told_and_tried_again_and_ends_nothing(
-    told: Path, fresh_lake: Callable[[], Path]
+def test_a_failing_store_is_reported_and_tried_again_and_ends_nothing(
+    computed_lake: Path, fresh_lake: Callable[[], Path]
 ) -> None:
     """A file of bronze is away for a while, as in an object store that answers with errors."""
     lake = fresh_lake()
@@ -153,18 +155,18 @@ def test_a_failing_store_is_told_and_tried_again_and_ends_nothing(
         assert first.name in failure
         assert "trying again in 1 s" in failure
         away.rename(first)
-        last = max(row["observed_at"] for row in gold(told, "emitter_health"))
+        last = max(row["observed_at"] for row in gold(computed_lake, "emitter_health"))
         while f"horizon {last:%H:%M:%S}" not in (line := driver.stdout.readline()):
             assert line, "the run ended by itself"
     finally:
         driver.send_signal(signal.SIGTERM)
         driver.communicate()
-    assert everything(lake) == everything(told)
+    assert everything(lake) == everything(computed_lake)
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["the same driver", "a new driver"])
 def test_unread_files_that_somebody_merged_and_removed_are_found_in_what_they_became(
-    told: Path, fresh_lake: Callable[[], Path], *, restarted: bool
+    computed_lake: Path, fresh_lake: Callable[[], Path], *, restarted: bool
 ) -> None:
     lake = fresh_lake()
     driver = driver_of(lake, evaluation=SHORT, rows_per_cycle=ROWS_PER_CYCLE)
@@ -173,7 +175,7 @@ def test_unread_files_that_somebody_merged_and_removed_are_found_in_what_they_be
     if restarted:
         driver = driver_of(lake, evaluation=SHORT, rows_per_cycle=ROWS_PER_CYCLE)
     assert run_to_the_end(driver) > 2
-    assert everything(lake) == everything(told)
+    assert everything(lake) == everything(computed_lake)
 
 
 def merge_and_remove(lake: Path) -> int:
@@ -190,14 +192,16 @@ def merge_and_remove(lake: Path) -> int:
     return removed
 
 
-def test_gold_that_is_lost_is_computed_again_from_bronze_alone(told: Path, tmp_path: Path) -> None:
+def test_gold_that_is_lost_is_computed_again_from_bronze_alone(
+    computed_lake: Path, tmp_path: Path
+) -> None:
     lake = tmp_path / "lake"
-    shutil.copytree(told, lake)
+    shutil.copytree(computed_lake, lake)
     shutil.rmtree(lake / "gold")
     shutil.rmtree(lake / "state")
     home = Lake.at(str(lake))
     replayed(home, home, from_s=0, to_s=10_000, evaluation=SHORT)
-    assert everything(lake) == everything(told)
+    assert everything(lake) == everything(computed_lake)
 
 
 def test_a_replay_of_a_range_starts_from_a_kept_state_and_equals_its_part_of_gold(
@@ -232,8 +236,10 @@ def replayed(
     )
 
 
-def test_a_row_that_was_changed_is_found_with_its_column(told: Path, tmp_path: Path) -> None:
-    live, side = Lake.at(str(told)), Lake.at(str(tmp_path / "side"))
+def test_a_row_that_was_changed_is_found_with_its_column(
+    computed_lake: Path, tmp_path: Path
+) -> None:
+    live, side = Lake.at(str(computed_lake)), Lake.at(str(tmp_path / "side"))
     computed = replayed(live, side, from_s=0, to_s=10_000)
     DeltaTable(side.gold("dead_letters")).update(updates={"reconsume_times": "99"})
     by_table: dict[str, Difference] = {one.table: one for one in differences(live, side, computed)}
@@ -242,7 +248,7 @@ def test_a_row_that_was_changed_is_found_with_its_column(told: Path, tmp_path: P
 
 
 def test_the_command_compares_with_the_lakes_own_settings_as_far_as_the_live_run_has_come(
-    told: Path, fresh_lake: Callable[[], Path], tmp_path: Path
+    computed_lake: Path, fresh_lake: Callable[[], Path], tmp_path: Path
 ) -> None:
     """Bronze goes on behind the live run, and `--to` lies behind both."""
     lake = fresh_lake()
@@ -260,40 +266,40 @@ def test_the_command_compares_with_the_lakes_own_settings_as_far_as_the_live_run
     assert judged == [
         f"{table.name}: {len(gold(lake, table.name))} rows, equal" for table in COMPUTED_TABLES
     ]
-    assert everything(tmp_path / "side") == everything(told), "the replay goes on to --to"
+    assert everything(tmp_path / "side") == everything(computed_lake), "the replay goes on to --to"
 
 
-def test_gold_without_plans_is_refused(told: Path, tmp_path: Path) -> None:
+def test_gold_without_plans_is_refused(computed_lake: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    shutil.copytree(told, lake)
+    shutil.copytree(computed_lake, lake)
     shutil.rmtree(lake / "state")
     with pytest.raises(LakeError, match=r"its plans .* are gone"):
         driver_of(lake, evaluation=SHORT)
 
 
-def test_plans_without_their_gold_are_refused(told: Path, tmp_path: Path) -> None:
+def test_plans_without_their_gold_are_refused(computed_lake: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    shutil.copytree(told, lake)
+    shutil.copytree(computed_lake, lake)
     shutil.rmtree(lake / "gold" / COMPUTED_TABLES[0].name)
     with pytest.raises(LakeError, match=f"gold lacks {COMPUTED_TABLES[0].name}"):
         driver_of(lake, evaluation=SHORT)
 
 
-def test_a_run_is_not_continued_with_other_settings(told: Path) -> None:
+def test_a_run_is_not_continued_with_other_settings(computed_lake: Path) -> None:
     with pytest.raises(LakeError, match="use the same settings"):
-        driver_of(told, evaluation=Evaluation())
+        driver_of(computed_lake, evaluation=Evaluation())
 
 
-def test_a_replay_into_a_lake_that_has_gold_is_refused(told: Path) -> None:
-    home = Lake.at(str(told))
+def test_a_replay_into_a_lake_that_has_gold_is_refused(computed_lake: Path) -> None:
+    home = Lake.at(str(computed_lake))
     with pytest.raises(LakeError, match="has been computed before"):
         replayed(home, home, from_s=0, to_s=10)
 
 
 @pytest.mark.parametrize(("from_s", "to_s"), [(90_000, 99_000), (-99_000, -90_000)])
 def test_a_range_in_which_nothing_was_shipped_is_one_sentence(
-    told: Path, tmp_path: Path, from_s: int, to_s: int
+    computed_lake: Path, tmp_path: Path, from_s: int, to_s: int
 ) -> None:
     """A day later, and a day before."""
     with pytest.raises(LakeError, match="nothing was shipped in that range: it reaches from 20"):
-        replayed(Lake.at(str(told)), Lake.at(str(tmp_path)), from_s=from_s, to_s=to_s)
+        replayed(Lake.at(str(computed_lake)), Lake.at(str(tmp_path)), from_s=from_s, to_s=to_s)

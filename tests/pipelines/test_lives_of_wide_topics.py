@@ -29,7 +29,7 @@ def story(tmp_path: Path) -> Story:
     return Story(tmp_path / "lake")
 
 
-def tell(broker: BronzeWriter, queues: Iterable[int], *, committed: int, end: int) -> None:
+def report_marks(broker: BronzeWriter, queues: Iterable[int], *, committed: int, end: int) -> None:
     """The group's marks on queues of the topic, as they are now."""
     is_at_end = committed == end
     seen_us = broker.now_us if is_at_end else START_US
@@ -104,7 +104,7 @@ def test_a_group_on_ten_thousand_queues_ends_with_all_of_them(story: Story) -> N
     a, queues = story.broker("broker-a"), range(QUEUES)
     assign(a, queues)
     for _ in story.steps(20, a):
-        tell(a, queues, committed=500, end=900)
+        report_marks(a, queues, committed=500, end=900)
     judge(story)
     assert lag(story) == (QUEUES, 400 * QUEUES)
     assert still_open(story)["stalled_windows on broker-a"] == QUEUES
@@ -120,7 +120,7 @@ def test_a_group_on_ten_thousand_queues_ends_with_all_of_them(story: Story) -> N
     assert set(gold(story, "stalled_windows")["revision"]) == {1, 2}
 
     for _ in story.steps(40, a):
-        tell(a, queues, committed=7, end=7)
+        report_marks(a, queues, committed=7, end=7)
     judge(story)
     assert still_open(story) == {}
     assert lag(story) == (QUEUES, 0)
@@ -135,7 +135,7 @@ def test_a_topic_over_three_brokers_ends_broker_by_broker(story: Story) -> None:
         assign(broker, range(4))
     for _ in story.steps(20, *brokers):
         for broker in brokers:
-            tell(broker, range(4), committed=500, end=900)
+            report_marks(broker, range(4), committed=500, end=900)
     judge(story)
     assert lag(story) == (12, 12 * 400)
     whole = still_open(story)
@@ -145,7 +145,7 @@ def test_a_topic_over_three_brokers_ends_broker_by_broker(story: Story) -> None:
         if at_s == 25:
             delete(b)
         for broker in (a, c):
-            tell(broker, range(4), committed=500, end=900)
+            report_marks(broker, range(4), committed=500, end=900)
     judge(story)
     assert still_open(story) == {
         name: count for name, count in whole.items() if not name.endswith("broker-b")
@@ -153,7 +153,7 @@ def test_a_topic_over_three_brokers_ends_broker_by_broker(story: Story) -> None:
     assert lag(story) == (8, 8 * 400)
 
     for at_s in story.steps(45, *brokers):
-        tell(b, range(4), committed=7, end=7)
+        report_marks(b, range(4), committed=7, end=7)
         if at_s == 35:
             delete(a)
             delete(c)

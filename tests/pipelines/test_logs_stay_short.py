@@ -67,7 +67,7 @@ def young(fresh_lake: Callable[[], Path]) -> Path:
 
 
 def test_the_logs_of_an_earlier_version_are_worked_off_and_gold_is_the_same(
-    young: Path, told: Path
+    young: Path, computed_lake: Path
 ) -> None:
     age(young, AGED)
     assert min(lengths(young, "gold", "state").values()) > AGED
@@ -77,8 +77,8 @@ def test_the_logs_of_an_earlier_version_are_worked_off_and_gold_is_the_same(
         said.append(str(progress))
     assert max(lengths(young, "gold", "state/plans").values()) < 200
     assert any("old log entries moved aside" in one for one in said)
-    assert "log entries" not in said[-1], "what is done in every minute is not told"
-    assert everything(young) == everything(told)
+    assert "log entries" not in said[-1], "what is done in every minute is not said"
+    assert everything(young) == everything(computed_lake)
 
 
 def test_a_maintainer_shortens_the_logs_that_nobody_writes_to(young: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_maintainer_shortens_the_logs_that_nobody_writes_to(young: Path) -> No
 
 @pytest.mark.slow
 def test_runs_that_are_killed_while_they_shorten_come_to_the_same_gold(
-    young: Path, told: Path
+    young: Path, computed_lake: Path
 ) -> None:
     age(young, 500)
     for number in range(4):
@@ -107,4 +107,4 @@ def test_runs_that_are_killed_while_they_shorten_come_to_the_same_gold(
         assert last_done(Lake.at(str(young))) is not None
         assert tm.connect(young).groups().rows.height > 0
     run_to_the_end(driver_of(young, evaluation=SHORT, rows_per_cycle=ROWS))
-    assert everything(young) == everything(told)
+    assert everything(young) == everything(computed_lake)

@@ -69,14 +69,14 @@ def test_a_roll_up_is_the_aggregate_of_consumer_lag_by_sql(lake: Path) -> None:
             GROUP BY "group", queue_id, slot
             """
         ).rows
-        told = handle.sql(
+        rolled_up = handle.sql(
             f"""
             SELECT "group", queue_id, lag_min, lag_max, time_lag_ms_max, reports
             FROM consumer_lag_rollups WHERE span_s = {span_s}
             """
         ).rows
-        assert told.height > 3
-        assert sorted(told.rows(), key=str) == sorted(by_sql.rows(), key=str)
+        assert rolled_up.height > 3
+        assert sorted(rolled_up.rows(), key=str) == sorted(by_sql.rows(), key=str)
 
 
 def test_of_each_slot_of_a_group_the_worst_queue_is_named(lake: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_lake_without_roll_ups_is_read_row_by_row(lake: Path, tmp_path: Path) 
     home = Lake.at(str(tmp_path))
     last = last_complete(home)
     assert last is not None
-    reading = Reading(OpenTables(home), replace(last, gold={}))  # Its plans tell of none.
+    reading = Reading(OpenTables(home), replace(last, gold={}))  # Its plans name none.
     points = lag_points(reading, 60, since=at(0), until=at(END)).select(POINTS)
     rows = reading.rows("consumer_lag", since=at(0)).select(POINTS)
     assert slots_asked(None, Asked("orders", since=at(-7 * 3600)), reading) is None

@@ -25,8 +25,8 @@ def test_importing_it_starts_nothing() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_answer_is_a_sentence_rows_and_their_source(told: Path) -> None:
-    lake = tm.connect(told)
+def test_every_answer_is_a_sentence_rows_and_their_source(computed_lake: Path) -> None:
+    lake = tm.connect(computed_lake)
     stalls = lake.stalls("frozen")
     assert "1 stalled window of frozen" in stalls.verdict
     assert stalls.df["kind"].to_list() == ["FROZEN_HEAD"]
@@ -42,8 +42,8 @@ def test_every_answer_is_a_sentence_rows_and_their_source(told: Path) -> None:
     )
 
 
-def test_groups_are_sorted_worst_first_and_filtered_by_state(told: Path) -> None:
-    lake = tm.connect(told)
+def test_groups_are_sorted_worst_first_and_filtered_by_state(computed_lake: Path) -> None:
+    lake = tm.connect(computed_lake)
     states = dict(zip(lake.groups().df["group"], lake.groups().df["state"], strict=True))
     assert states["calm"] == "OK"
     assert states["gone"] == "STOPPED"
@@ -52,24 +52,24 @@ def test_groups_are_sorted_worst_first_and_filtered_by_state(told: Path) -> None
     }
 
 
-def test_a_result_draws_the_dashboard_s_own_figure(told: Path) -> None:
-    lake = tm.connect(told)
+def test_a_result_draws_the_dashboard_s_own_figure(computed_lake: Path) -> None:
+    lake = tm.connect(computed_lake)
     assert len(lake.lag("calm").plot().data) > 0
     assert len(lake.groups().plot().data) > 0
 
 
-def test_sql_asks_gold_by_the_tables_names(told: Path) -> None:
-    rows = tm.connect(told).sql(
+def test_sql_asks_gold_by_the_tables_names(computed_lake: Path) -> None:
+    rows = tm.connect(computed_lake).sql(
         'SELECT "group", COUNT(*) AS n FROM offset_violations GROUP BY "group" ORDER BY "group"'
     )
     assert rows.df["group"].to_list() == ["ghost", "reset", "restarted"]
 
 
 def test_sql_counts_an_interval_once_and_has_all_its_revisions_by_their_own_name(
-    told: Path,
+    computed_lake: Path,
 ) -> None:
     counted = "SELECT count(*) AS n, count(DISTINCT window_id) AS windows FROM "
-    lake = tm.connect(told)
+    lake = tm.connect(computed_lake)
     once, every = (
         lake.sql(counted + name).df.iloc[0]
         for name in ("stalled_windows", "stalled_windows_revisions")
@@ -82,9 +82,9 @@ def test_sql_counts_an_interval_once_and_has_all_its_revisions_by_their_own_name
 
 
 def test_spark_sees_gold_and_bronze_as_views_of_the_same_moment(
-    told: Path, spark: SparkSession
+    computed_lake: Path, spark: SparkSession
 ) -> None:
-    lake = tm.connect(told)
+    lake = tm.connect(computed_lake)
     joined = ("dead_letters", "retry_dlq_flow", "stalled_windows")
     tables = ("consumer_lag", "group_watermarks", "shipments", *joined)
     assert lake.spark(tables=tables) is spark  # One session a process.
@@ -100,19 +100,23 @@ def test_spark_sees_gold_and_bronze_as_views_of_the_same_moment(
 
 
 @pytest.mark.slow
-def test_spark_sees_every_table_of_the_lake(told: Path, spark: SparkSession) -> None:
-    lake = tm.connect(told)
+def test_spark_sees_every_table_of_the_lake(computed_lake: Path, spark: SparkSession) -> None:
+    lake = tm.connect(computed_lake)
     for view in spark.catalog.listTables():
         spark.catalog.dropTempView(view.name)
     lake.spark()
     views = {view.name for view in spark.catalog.listTables()}
-    tables = {file.name for layer in ("bronze", "gold") for file in (told / layer).iterdir()}
+    tables = {
+        file.name for layer in ("bronze", "gold") for file in (computed_lake / layer).iterdir()
+    }
     assert tables <= views
     assert {name.removesuffix("_revisions") for name in views} == tables
 
 
-def test_spark_opens_only_the_tables_that_are_asked_for(told: Path, spark: SparkSession) -> None:
-    lake = tm.connect(told)
+def test_spark_opens_only_the_tables_that_are_asked_for(
+    computed_lake: Path, spark: SparkSession
+) -> None:
+    lake = tm.connect(computed_lake)
     for view in spark.catalog.listTables():
         spark.catalog.dropTempView(view.name)
     lake.spark(tables=("stalled_windows",))
@@ -122,8 +126,8 @@ def test_spark_opens_only_the_tables_that_are_asked_for(told: Path, spark: Spark
         lake.spark(tables=("stalled_window",))
 
 
-def test_wrong_questions_say_what_would_be_right(told: Path, tmp_path: Path) -> None:
-    lake = tm.connect(told)
+def test_wrong_questions_say_what_would_be_right(computed_lake: Path, tmp_path: Path) -> None:
+    lake = tm.connect(computed_lake)
     with pytest.raises(ConfigError, match="calm"):
         lake.lag("no-such-group")
     with pytest.raises(ConfigError, match="15m"):

@@ -32,7 +32,7 @@ STORY_ENDS = "horizon 12:02:24"
 # Four JVMs on hosts of their own; `test_live_equals_replay` shows it in the suite with local ones.
 @pytest.mark.slow
 def test_a_cluster_of_two_workers_writes_the_rows_that_one_process_writes(
-    told: Path, fresh_lake: Callable[[], Path], tmp_path: Path
+    computed_lake: Path, fresh_lake: Callable[[], Path], tmp_path: Path
 ) -> None:
     lake = fresh_lake()
     with (
@@ -51,7 +51,7 @@ def test_a_cluster_of_two_workers_writes_the_rows_that_one_process_writes(
             assert line, "the driver ended by itself"
         driver.terminate()
         assert driver.wait(60) == 0
-    assert everything(lake) == everything(told)
+    assert everything(lake) == everything(computed_lake)
     for log in tmp_path.glob("*.log"):
         assert "127.0.0." not in log.read_text(), f"{log.name} names a loopback address"
     for worker in ("worker-0", "worker-1"):
@@ -59,9 +59,9 @@ def test_a_cluster_of_two_workers_writes_the_rows_that_one_process_writes(
 
 
 @pytest.mark.slow
-def test_a_report_and_checks_are_made_on_a_cluster(told: Path, tmp_path: Path) -> None:
+def test_a_report_and_checks_are_made_on_a_cluster(computed_lake: Path, tmp_path: Path) -> None:
     lake, files = tmp_path / "lake", tmp_path / "files"
-    shutil.copytree(told, lake)
+    shutil.copytree(computed_lake, lake)
     with spark_cluster(tmp_path, workers=2) as cluster:
         on_it = ("--master", cluster.url, "--address", cluster.driver.address)
         of_executors = ("--conf", "spark.executor.memory=512m")
@@ -95,9 +95,9 @@ def test_a_report_and_checks_are_made_on_a_cluster(told: Path, tmp_path: Path) -
     assert local.digest == made["digest"], "one process counts the same"
 
 
-def made_window(told: dict[str, str]) -> Window:
-    begin, end = (datetime.fromisoformat(told[name]) for name in ("begin", "end"))
-    return Window(Period.CUSTOM, begin, end, told["zone"])
+def made_window(computed_lake: dict[str, str]) -> Window:
+    begin, end = (datetime.fromisoformat(computed_lake[name]) for name in ("begin", "end"))
+    return Window(Period.CUSTOM, begin, end, computed_lake["zone"])
 
 
 def test_a_cluster_without_an_address_of_the_driver_is_one_sentence(tmp_path: Path) -> None:

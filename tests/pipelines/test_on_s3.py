@@ -83,18 +83,18 @@ def await_line(process: subprocess.Popen[str], wanted: str) -> str:
     return line
 
 
-def test_gold_in_a_store_is_the_gold_on_a_disk(lake: Lake, told: Path) -> None:
-    assert everything(lake.root) == everything(told)
+def test_gold_in_a_store_is_the_gold_on_a_disk(lake: Lake, computed_lake: Path) -> None:
+    assert everything(lake.root) == everything(computed_lake)
 
 
-def test_the_notebooks_handle_asks_a_lake_in_a_store(lake: Lake, told: Path) -> None:
+def test_the_notebooks_handle_asks_a_lake_in_a_store(lake: Lake, computed_lake: Path) -> None:
     script = (
         "import json, sys; from pipelines import tm; asked = tm.connect(sys.argv[1]);"
         "print(json.dumps([len(asked.stalls()), len(asked.groups()),"
         " asked.explain(asked.stalls().rows['window_id'][0]).verdict]))"
     )
 
-    assert answer_of(script, lake.root) == answer_of(script, str(told))
+    assert answer_of(script, lake.root) == answer_of(script, str(computed_lake))
 
 
 def answer_of(script: str, place: str) -> Any:
@@ -106,10 +106,10 @@ def answer_of(script: str, place: str) -> Any:
     return json.loads(done.stdout.rpartition("\x1e")[2])
 
 
-def test_the_dashboard_shows_a_lake_in_a_store(lake: Lake, told: Path) -> None:
+def test_the_dashboard_shows_a_lake_in_a_store(lake: Lake, computed_lake: Path) -> None:
     """A group's name and figures, as the browser is given them."""
-    worst = tm.connect(told).groups().rows.row(0, named=True)
-    lag = tm.connect(told).lag(worst["group"]).rows.sort("observed_at")
+    worst = tm.connect(computed_lake).groups().rows.row(0, named=True)
+    lag = tm.connect(computed_lake).lag(worst["group"]).rows.sort("observed_at")
     ends = lag.unique(["topic", "queue_id"], keep="last")["max_offset"].to_list()
     with started("dash", "--lake", lake.root, "--port", "0") as dash:
         address = re.search(r"http://\S+", await_line(dash, "dash http://"))
@@ -152,7 +152,7 @@ def asked(url: str, body: bytes | None = None) -> bytes:
     return found
 
 
-def test_a_notebook_cell_shows_a_lake_in_a_store(lake: Lake, told: Path) -> None:
+def test_a_notebook_cell_shows_a_lake_in_a_store(lake: Lake, computed_lake: Path) -> None:
     """What IPython prints of an answer and draws of it, cell by cell."""
     script = (
         "import json, sys; from IPython.core.interactiveshell import InteractiveShell;"
@@ -166,7 +166,7 @@ def test_a_notebook_cell_shows_a_lake_in_a_store(lake: Lake, told: Path) -> None
     )
 
     group, shown, drawn = answer_of(script, lake.root)
-    of_disk = answer_of(script, str(told))
+    of_disk = answer_of(script, str(computed_lake))
     assert [group, table_of(shown), drawn] == [of_disk[0], table_of(of_disk[1]), of_disk[2]]
     assert "dead-queue" in table_of(shown)
     assert drawn > 0
@@ -178,7 +178,9 @@ def table_of(html: str) -> str:
 
 
 @pytest.mark.slow
-def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, told: Path) -> None:
+def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(
+    lake: Lake, computed_lake: Path
+) -> None:
     script = (
         "import json, sys; from pipelines import tm; asked = tm.connect(sys.argv[1]);"
         "spark = asked.spark(tables=('consumer_lag', 'lifecycle'));"
@@ -188,7 +190,7 @@ def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, tol
         "print(json.dumps([str(rows), str(facts)]))"
     )
     lags, facts = answer_of(script, lake.root)
-    assert [lags, facts] == answer_of(script, str(told))
+    assert [lags, facts] == answer_of(script, str(computed_lake))
     assert "Row(group=" in lags
     assert "Row(event_date=" in facts
 

@@ -44,11 +44,11 @@ class Place:
 
     lake: Path
     database: Database
-    desk: JobService
+    service: JobService
     fire_ms: int
 
     def job_of(self, handler: str) -> jobs.Job:
-        return next(one for one in self.desk.jobs_after() if one.settings.handler == handler)
+        return next(one for one in self.service.jobs_after() if one.settings.handler == handler)
 
     def begin(self, handler: str, *, timeout_s: int = 0) -> int:
         """The number of a run for the moment at which the lake's story is over."""
@@ -85,10 +85,10 @@ class Place:
 
 
 @asynccontextmanager
-async def at_work(told: Path, folder: Path) -> AsyncIterator[Place]:
+async def at_work(computed_lake: Path, folder: Path) -> AsyncIterator[Place]:
     """A centre and an executor over a copy of the lake."""
     lake = folder / "lake"
-    shutil.copytree(told, lake)
+    shutil.copytree(computed_lake, lake)
     moment = last_complete(Lake.at(str(lake)))
     assert moment is not None
     hour = max(one.judged_to for one in moment.reached).replace(minute=0, second=0, microsecond=0)
@@ -96,8 +96,8 @@ async def at_work(told: Path, folder: Path) -> AsyncIterator[Place]:
     address = sqlite_address(folder)
     settings.write_text(f'lake = "{lake}"\nmaster = "local[1]"\ndatabase = "{address}"\n')
     database = Database.at(address)
-    desk = JobService(database, Actor("ann", is_admin=True), lambda: database_ms(database))
-    install(desk, is_started=False)
+    service = JobService(database, Actor("ann", is_admin=True), lambda: database_ms(database))
+    install(service, is_started=False)
     fire_ms = micros(hour + timedelta(hours=1, minutes=5)) // 1000
     environment = {VARIABLE: str(settings), "TIDEMARK_HOME": str(folder / "home")}
     environment |= {"TIDEMARK_JOBS_TOKEN": TOKEN}
@@ -122,9 +122,9 @@ async def at_work(told: Path, folder: Path) -> AsyncIterator[Place]:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await executor.stdout.readline()
-                while not desk.registered():  # noqa: ASYNC110 - a row
+                while not service.registered():  # noqa: ASYNC110 - a row
                     await asyncio.sleep(0.1)
-            yield Place(lake, database, desk, fire_ms)
+            yield Place(lake, database, service, fire_ms)
         finally:
             executor.terminate()
             await executor.wait()
@@ -132,8 +132,8 @@ async def at_work(told: Path, folder: Path) -> AsyncIterator[Place]:
 
 
 @pytest.mark.slow
-async def test_all_of_them_do_what_they_are_for(told: Path, tmp_path: Path) -> None:
-    async with at_work(told, tmp_path) as place:
+async def test_all_of_them_do_what_they_are_for(computed_lake: Path, tmp_path: Path) -> None:
+    async with at_work(computed_lake, tmp_path) as place:
         begun = {handler: place.begin(handler) for handler in JOBS}
         runs = {handler: await place.ended(log_id) for handler, log_id in begun.items()}
         said = {handler: (run.state, run.result_message) for handler, run in runs.items()}
@@ -147,7 +147,7 @@ async def test_all_of_them_do_what_they_are_for(told: Path, tmp_path: Path) -> N
         fire = datetime.fromtimestamp(place.fire_ms / 1000, UTC)
         assert report.end == fire.replace(minute=0), "of the hour that was over"
         page = await asyncio.to_thread(
-            place.desk.log_of_run, begun["backtest"], from_line=1, token=TOKEN
+            place.service.log_of_run, begun["backtest"], from_line=1, token=TOKEN
         )
         assert "tidemark backtest ours --lake" in page.text
         assert (place.lake / "state" / "leases" / f"{ROLE}.json").exists()
@@ -155,14 +155,14 @@ async def test_all_of_them_do_what_they_are_for(told: Path, tmp_path: Path) -> N
 
 
 async def test_a_run_that_is_killed_or_takes_too_long_ends_its_command(
-    told: Path, tmp_path: Path
+    computed_lake: Path, tmp_path: Path
 ) -> None:
-    async with at_work(told, tmp_path) as place:
+    async with at_work(computed_lake, tmp_path) as place:
         killed = place.begin("lag-report")
         async with asyncio.timeout(PATIENCE_S):
             while not any("papermill" in one for one in place.processes()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        await asyncio.to_thread(place.desk.kill_run, killed, token=TOKEN)
+        await asyncio.to_thread(place.service.kill_run, killed, token=TOKEN)
         run = await place.ended(killed)
         assert run.state is RunState.FAILED
         await nothing_left(place)

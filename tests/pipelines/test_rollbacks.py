@@ -18,10 +18,10 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOMENT = pl.Datetime("us", "UTC")
 
 
-def window(group: str, at: float = 0, **told: Any) -> dict[str, Any]:
+def window(group: str, at: float = 0, **fields: Any) -> dict[str, Any]:
     """Ten messages of a queue at risk since a crash of broker-a, at a second behind noon."""
-    broker = told.pop("broker", "broker-a")
-    cluster = told.pop("cluster", "c")
+    broker = fields.pop("broker", "broker-a")
+    cluster = fields.pop("cluster", "c")
     return {
         "cluster": cluster,
         "broker": broker,
@@ -39,8 +39,8 @@ def window(group: str, at: float = 0, **told: Any) -> dict[str, Any]:
         "redelivered_unknown_reason": None,
         "redelivered_from": None,
         "first_from_offset": 25,
-        "window_id": f"{cluster} {broker} {group} {told.get('queue_id', 0)} {at} {told}",
-        **told,
+        "window_id": f"{cluster} {broker} {group} {fields.get('queue_id', 0)} {at} {fields}",
+        **fields,
     }
 
 
@@ -53,7 +53,7 @@ SCHEMA = {
 }
 
 
-def left(group: str, redelivered_from: int | None = 10, **told: Any) -> dict[str, Any]:
+def left(group: str, redelivered_from: int | None = 10, **fields: Any) -> dict[str, Any]:
     """Its reader has left when all below 25 was committed; what came again since."""
     again = 0 if redelivered_from is None else 15
     return window(
@@ -62,7 +62,7 @@ def left(group: str, redelivered_from: int | None = 10, **told: Any) -> dict[str
         basis="DEPARTURE",
         redelivered_from=redelivered_from,
         redelivered_messages=again,
-        **told,
+        **fields,
     )
 
 
@@ -98,7 +98,7 @@ def test_two_hundred_groups_that_fell_at_once_are_one_finding() -> None:
     )
 
 
-def test_a_queue_of_which_several_windows_tell_counts_once() -> None:
+def test_a_queue_that_several_windows_report_counts_once() -> None:
     [one] = found(
         window("a"),
         window("a", 3, cause="REWIND", basis="OFFSET_FALL", redelivered_messages=8),
@@ -172,7 +172,7 @@ def test_what_was_committed_and_came_again_after_a_boot_is_the_tables_doing() ->
 
 
 def test_what_had_not_been_committed_comes_again_without_a_roll_back() -> None:
-    """Clients left with messages in hand, the broker was started anew, and knew all it had told."""
+    """Clients left with messages in hand, the broker began anew, and knew all it had reported."""
     assert found(left("a", 25), left("b", 30), boots=booted(2)) == []
     assert found(left("a", None), left("b", None), boots=booted(2)) == []
 
@@ -182,7 +182,7 @@ def test_a_boot_that_came_too_late_or_early_or_elsewhere_took_nothing_back() -> 
         assert found(left("a"), left("b"), boots=boots) == []
 
 
-def test_brokers_and_clusters_are_told_apart_and_so_are_two_crashes() -> None:
+def test_brokers_and_clusters_are_distinguished_and_so_are_two_crashes() -> None:
     places = [("c", "broker-a"), ("c", "broker-b"), ("d", "broker-a")]
     later_s = 2 * TOGETHER.total_seconds()
     windows = [
@@ -223,16 +223,16 @@ WINDOWS = st.lists(
 
 
 @given(WINDOWS, st.integers(0, 300), st.randoms())
-def test_no_window_is_told_of_twice_and_their_order_does_not_matter(
+def test_no_window_is_counted_twice_and_their_order_does_not_matter(
     windows: list[dict[str, Any]], boot_at: int, chance: Any
 ) -> None:
-    told = found(*windows, boots=booted(boot_at))
-    ids = [one for row in told for one in row["window_ids"]]
+    rollbacks = found(*windows, boots=booted(boot_at))
+    ids = [one for row in rollbacks for one in row["window_ids"]]
     assert len(ids) == len(set(ids))
-    assert all(row["groups"] >= 2 and row["queues"] >= row["groups"] for row in told)
-    assert all(row["redelivered_messages"] <= 9 * row["queues"] for row in told)
+    assert all(row["groups"] >= 2 and row["queues"] >= row["groups"] for row in rollbacks)
+    assert all(row["redelivered_messages"] <= 9 * row["queues"] for row in rollbacks)
     chance.shuffle(windows)
-    assert found(*windows, boots=booted(boot_at)) == told
+    assert found(*windows, boots=booted(boot_at)) == rollbacks
 
 
 def test_a_sentence_names_a_few_groups_and_counts_the_others() -> None:

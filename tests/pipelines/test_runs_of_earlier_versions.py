@@ -52,7 +52,7 @@ def answers(lake: Lake, as_of: int | None) -> dict[str, tuple[str, str]]:
 
 
 def go_on(lake: Lake) -> list[str]:
-    """The run, to the end of what was shipped; what it tells on the way."""
+    """The run, to the end of what was shipped; what it prints on the way."""
     said: list[str] = []
     run_to_the_end(live_driver(in_process, lake, evaluation=SHORT, pace=Pace(), say=said.append))
     return said
@@ -68,15 +68,15 @@ def still_open(lake: Lake, name: str) -> set[str]:
 
 
 def test_every_reader_answers(lake: Lake) -> None:
-    desk = PageContext(LakeData(lake), lambda: datetime(2026, 3, 1, 12, 1, 45, tzinfo=UTC))
+    context = PageContext(LakeData(lake), lambda: datetime(2026, 3, 1, 12, 1, 45, tzinfo=UTC))
 
     assert "orders, stalled, 722 messages" in answers(lake, None)["groups"][0]
     stalls = answers(lake, 2)["stalls"][0]
     assert "1 is still open. Group orders is stuck on queue 0 of topic-orders" in stalls
-    assert "orders" in str(overview.content(desk, "?range=15m", "light"))
-    assert "orders-1" in str(group.content(desk, "orders", "?range=15m", "light"))
-    assert "topic-orders" in str(topic.content(desk, "topic-orders", "?range=15m", "light"))
-    assert checks.content(desk)
+    assert "orders" in str(overview.content(context, "?range=15m", "light"))
+    assert "orders-1" in str(group.content(context, "orders", "?range=15m", "light"))
+    assert "topic-orders" in str(topic.content(context, "topic-orders", "?range=15m", "light"))
+    assert checks.content(context)
     seen = Gold(lake)
     looked = seen.look(read_rules(shipped_files()).rules, seen.moment(), now_us=0)
     assert looked.unreadable == {}

@@ -43,7 +43,7 @@ def test_a_broker_that_died_is_unknown_a_quarter_of_an_hour_later_too(story: Sto
 
 
 def test_a_broker_that_is_silent_for_longer_than_it_is_kept_is_not_listed(story: Story) -> None:
-    """Eight days later another one is there, and only the table of emitters tells of the first."""
+    """Eight days later another one is there, and only the table of emitters knows the first."""
     a = story.broker("broker-a")
     for at_s in story.steps(30, a):
         keeps_up(a, "both", at_s)

@@ -1,4 +1,4 @@
-"""How soon a frozen head and a dead consumer are told: within their bars, before Burrow's rules."""
+"""How soon a frozen head and a dead consumer are notified: within bars, before Burrow's rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def found() -> list[Detected]:
 @pytest.mark.parametrize(
     ("kind", "within_s"), [("FROZEN_HEAD", FROZEN_HEAD_BAR.limit), ("DEAD_CONSUMER", EXPIRY_S)]
 )
-def test_every_one_is_told_in_time_and_before_burrow(
+def test_every_one_is_reported_in_time_and_before_burrow(
     found: list[Detected], kind: str, within_s: float
 ) -> None:
     ours, burrow = (

@@ -50,7 +50,7 @@ LAST_S = 1.5
 BURST_QUEUES, BURST_OF_QUEUE = 4, 150
 CAUGHT_UP_S = 40
 LEFT_OUT_S = 30
-"""A member is given some time to be given queues before it is told to be left out."""
+"""A member is given some time to be given queues before it is reported as left out."""
 
 
 class Failing(Working):
@@ -287,11 +287,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rows, bool]:
     is_cold = asyncio.run(play(folders[0]))
     asyncio.run(play_at_length(folders[1]))  # Not beside it: calls would take longer than they do.
     rows = [gold(shipped(one / "store", one / "lake"), "lag_causes") for one in folders]
-    return [row for told in rows for row in told], is_cold
+    return [row for reported in rows for row in reported], is_cold
 
 
 @pytest.fixture(scope="module")
-def told(played: tuple[Rows, bool]) -> Rows:
+def lag_causes(played: tuple[Rows, bool]) -> Rows:
     """What lag_causes says of the play."""
     return played[0]
 
@@ -318,54 +318,58 @@ OF_ONE_GROUP = (
 
 
 @pytest.mark.parametrize(("name", "causes"), CAUSES.items())
-def test_a_trouble_is_named_as_a_person_would(told: Rows, name: str, causes: set[str]) -> None:
-    missing = causes - causes_of(told, f"g-{name}")
-    assert not missing, [row["evidence"] for row in told if row["group"] == f"g-{name}"]
+def test_a_trouble_is_named_as_a_person_would(
+    lag_causes: Rows, name: str, causes: set[str]
+) -> None:
+    missing = causes - causes_of(lag_causes, f"g-{name}")
+    assert not missing, [row["evidence"] for row in lag_causes if row["group"] == f"g-{name}"]
 
 
 @pytest.mark.parametrize("cause", OF_ONE_GROUP)
-def test_a_cause_is_told_of_the_group_that_has_it_alone(told: Rows, cause: str) -> None:
+def test_a_cause_is_reported_of_the_group_that_has_it_alone(lag_causes: Rows, cause: str) -> None:
     expected = {f"g-{name}" for name, causes in CAUSES.items() if cause in causes}
-    found = {row["group"] for row in told if row["cause"] == cause}
+    found = {row["group"] for row in lag_causes if row["cause"] == cause}
     assert found <= (expected or {"g-cold"})
 
 
-def one(told: Rows, name: str, cause: str) -> dict[str, Any]:
+def one(lag_causes: Rows, name: str, cause: str) -> dict[str, Any]:
     """The first row of a cause."""
-    return next(row for row in told if (row["group"], row["cause"]) == (f"g-{name}", cause))
+    return next(row for row in lag_causes if (row["group"], row["cause"]) == (f"g-{name}", cause))
 
 
-def test_reads_of_what_is_no_more_in_memory_are_told_with_what_came_from_disk(
+def test_reads_of_what_is_no_more_in_memory_are_reported_with_what_came_from_disk(
     played: tuple[Rows, bool],
 ) -> None:
-    told, is_cold = played
+    lag_causes, is_cold = played
     if not is_cold:  # Their file system keeps all files in memory.
-        assert "COLD_READS" not in causes_of(told, "g-cold")
+        assert "COLD_READS" not in causes_of(lag_causes, "g-cold")
         return
-    *_, row = (row for row in told if (row["group"], row["cause"]) == ("g-cold", "COLD_READS"))
+    *_, row = (
+        row for row in lag_causes if (row["group"], row["cause"]) == ("g-cold", "COLD_READS")
+    )
     assert (row["topic"], row["unit"]) == ("cold", "bytes read from disk, of those answered")
     assert row["expected"] >= 10 * LARGE_BYTES
     assert row["measured"] >= row["expected"] // 3
     assert f"from {RESIDENT_BYTES:,} bytes behind on" in row["evidence"]
-    assert "LISTENERS_SATURATED" not in causes_of(told, "g-cold")
+    assert "LISTENERS_SATURATED" not in causes_of(lag_causes, "g-cold")
 
 
-def test_a_hot_key_is_told_with_its_part_of_what_waits(told: Rows) -> None:
-    row = one(told, "key", "HOT_KEY")
+def test_a_hot_key_is_reported_with_its_part_of_what_waits(lag_causes: Rows) -> None:
+    row = one(lag_causes, "key", "HOT_KEY")
     assert (row["topic"], row["queue_id"]) == ("key", 3)
     assert row["share_percent"] >= 50
     assert "waits for one key of" in row["evidence"]
-    hot = one(told, "key", "HOT_QUEUE")
+    hot = one(lag_causes, "key", "HOT_QUEUE")
     assert (hot["queue_id"], hot["expected"]) == (3, 25)
     assert hot["measured"] in range(70, 91)
 
 
-def test_a_queue_whose_head_is_stuck_is_told_with_what_a_crash_would_bring_again(
-    told: Rows,
+def test_a_queue_whose_head_is_stuck_is_reported_with_what_a_crash_would_bring_again(
+    lag_causes: Rows,
 ) -> None:
     rows = [
         row
-        for row in told
+        for row in lag_causes
         if (row["group"], row["cause"]) == ("g-stuck", "FLOW_CONTROL_SPAN")
         and row["queue_id"] is not None  # Of none while its client has not said what rests.
     ]
@@ -381,26 +385,29 @@ def test_a_queue_whose_head_is_stuck_is_told_with_what_a_crash_would_bring_again
     assert 100 <= int(said[2]) <= 100 + 32, "the span, and a pull"
 
 
-def test_a_slow_listener_that_is_short_of_queues_is_told_as_both(told: Rows) -> None:
-    slow, few = one(told, "both", "SLOW_LISTENER"), one(told, "both", "FEWER_QUEUES_THAN_MEMBERS")
+def test_a_slow_listener_that_is_short_of_queues_is_reported_as_both(lag_causes: Rows) -> None:
+    slow, few = (
+        one(lag_causes, "both", "SLOW_LISTENER"),
+        one(lag_causes, "both", "FEWER_QUEUES_THAN_MEMBERS"),
+    )
     assert slow["observed_at"] == few["observed_at"]
     assert slow["measured"] >= 3 * slow["expected"]
     assert (few["measured"], few["expected"]) == (1, 2)
 
 
-def test_a_cause_that_ended_is_told_as_over(told: Rows) -> None:
-    of_group = [row for row in told if row["group"] == "g-ends"]
+def test_a_cause_that_ended_is_reported_as_over(lag_causes: Rows) -> None:
+    of_group = [row for row in lag_causes if row["group"] == "g-ends"]
     assert of_group[-1]["cause"] == "NONE"
     assert [row["cause"] for row in of_group].count("NONE") == 1
 
 
 @pytest.mark.parametrize("name", ["key", "span", "bytes", "left", "paused", "ends"])
-def test_causes_do_not_come_and_go(told: Rows, name: str) -> None:
-    """A cause that was told no more is not told again: figures about a limit are no news. While a
-    burst is sent to four queues, and again while it is worked off, one of them may lag behind.
+def test_causes_do_not_come_and_go(lag_causes: Rows, name: str) -> None:
+    """A cause reported no more is not reported again: figures about a limit are no news. While
+    a burst is sent to four queues, and again while it is worked off, one of them may lag behind.
     """
     may_come_again = {"LAGGING_QUEUE"} if name == "ends" else set()
-    rows = [row for row in told if row["group"] == f"g-{name}"]
+    rows = [row for row in lag_causes if row["group"] == f"g-{name}"]
     ticks = sorted({row["observed_at"] for row in rows})
     by_tick = [{row["cause"] for row in rows if row["observed_at"] == tick} for tick in ticks]
     over: set[str] = set()

@@ -61,8 +61,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_sum_with_something_unknown_in_it_is_the_least_or_unknown(
     windows: list[dict[str, object]], is_observed: bool, came: CameAgain, text: str
 ) -> None:
-    told = came_again(windows, is_observed=is_observed)
-    assert (told, told.text) == (came, text)
+    again = came_again(windows, is_observed=is_observed)
+    assert (again, again.text) == (came, text)
 
 
 def of_one(offset: int, times: int = 1, topic: str = "t") -> dict[str, Any]:
@@ -103,8 +103,8 @@ def test_messages_that_came_again_are_never_fewer_than_there_were(seed: int) -> 
 
 def test_gold_has_no_number_where_nobody_has_counted(watched: Path) -> None:
     rows = gold(watched, "duplicate_risk_windows")
-    told = {(row["redelivered_messages"], row["redelivered_unknown_reason"]) for row in rows}
-    assert told == {(None, "OBSERVED")}
+    counts = {(row["redelivered_messages"], row["redelivered_unknown_reason"]) for row in rows}
+    assert counts == {(None, "OBSERVED")}
 
 
 def test_an_answer_says_that_it_is_unknown_whether_anything_came_again(watched: Path) -> None:
@@ -114,16 +114,16 @@ def test_an_answer_says_that_it_is_unknown_whether_anything_came_again(watched: 
 
 
 def test_the_pages_show_no_0_that_nobody_has_counted(watched: Path) -> None:
-    desk = PageContext(LakeData(Lake.at(str(watched))), lambda: END + timedelta(seconds=2))
-    strip = json.dumps(overview.content(desk, "", "light"), default=_props)
+    context = PageContext(LakeData(Lake.at(str(watched))), lambda: END + timedelta(seconds=2))
+    strip = json.dumps(overview.content(context, "", "light"), default=_props)
     tile = strip[strip.index("repeated deliveries") :][:600]
     assert "unknown" in tile
     assert "an observer sees only what members hold" in tile
-    shown = json.dumps(group.content(desk, "orders", "", "light"), default=_props)
+    shown = json.dumps(group.content(context, "orders", "", "light"), default=_props)
     risks = shown[shown.index("Windows of duplicate risk") :]
     assert UNKNOWN in risks
 
 
 def _props(one: object) -> object:
-    told = getattr(one, "to_plotly_json", None)
-    return told() if told is not None else str(one)
+    to_plain = getattr(one, "to_plotly_json", None)
+    return to_plain() if to_plain is not None else str(one)

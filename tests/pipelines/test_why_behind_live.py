@@ -69,51 +69,53 @@ async def play(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def lag_causes(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """What lag_causes says of the play."""
     folder = tmp_path_factory.mktemp("why-behind")
     asyncio.run(play(folder))
     return gold(shipped(folder / "store", folder / "lake"), "lag_causes")
 
 
-def test_a_group_that_keeps_up_is_not_behind_for_any_reason(told: Rows) -> None:
-    assert causes_of(told, "g-calm") == set()
+def test_a_group_that_keeps_up_is_not_behind_for_any_reason(lag_causes: Rows) -> None:
+    assert causes_of(lag_causes, "g-calm") == set()
 
 
-def one(told: Rows, group: str, cause: str) -> dict[str, Any]:
+def one(lag_causes: Rows, group: str, cause: str) -> dict[str, Any]:
     """The last row of a cause."""
-    found = [row for row in told if (row["group"], row["cause"]) == (group, cause)]
-    assert found, f"{group}: {sorted((row['cause'], row['evidence']) for row in told)}"
+    found = [row for row in lag_causes if (row["group"], row["cause"]) == (group, cause)]
+    assert found, f"{group}: {sorted((row['cause'], row['evidence']) for row in lag_causes)}"
     return found[-1]
 
 
-def test_a_pool_of_two_listeners_is_saturated(told: Rows) -> None:
-    row = one(told, "g-full", "LISTENERS_SATURATED")
+def test_a_pool_of_two_listeners_is_saturated(lag_causes: Rows) -> None:
+    row = one(lag_causes, "g-full", "LISTENERS_SATURATED")
     assert (row["measured"], row["expected"], row["share_percent"]) == (2, 2, 100)
     assert "A call takes 2" in row["evidence"]
 
 
-def test_pulls_rest_since_windows_hold_too_many_messages(told: Rows) -> None:
-    row = one(told, "g-held", "FLOW_CONTROL_COUNT")
+def test_pulls_rest_since_windows_hold_too_many_messages(lag_causes: Rows) -> None:
+    row = one(lag_causes, "g-held", "FLOW_CONTROL_COUNT")
     assert (row["topic"], row["unit"]) == ("held", "ms of rest a minute")
     assert row["measured"] >= 1000
-    assert "LISTENERS_SATURATED" not in causes_of(told, "g-held"), "16 of 20 listeners have nothing"
+    assert "LISTENERS_SATURATED" not in causes_of(lag_causes, "g-held"), (
+        "16 of 20 listeners have nothing"
+    )
 
 
-def test_a_listener_that_became_slow_is_named_with_what_it_took_before(told: Rows) -> None:
-    row = one(told, "g-slow", "SLOW_LISTENER")
+def test_a_listener_that_became_slow_is_named_with_what_it_took_before(lag_causes: Rows) -> None:
+    row = one(lag_causes, "g-slow", "SLOW_LISTENER")
     assert row["measured"] >= 1500
     assert row["expected"] < 500
     assert row["topic"] == "slow"
 
 
-def test_the_second_of_two_members_has_no_queue_of_a_topic_with_one(told: Rows) -> None:
-    row = one(told, "g-many", "FEWER_QUEUES_THAN_MEMBERS")
+def test_the_second_of_two_members_has_no_queue_of_a_topic_with_one(lag_causes: Rows) -> None:
+    row = one(lag_causes, "g-many", "FEWER_QUEUES_THAN_MEMBERS")
     assert (row["measured"], row["expected"], row["share_percent"]) == (1, 2, 50)
 
 
-def test_a_burst_is_named_with_what_was_usual(told: Rows) -> None:
-    row = one(told, "g-late", "BURST")
+def test_a_burst_is_named_with_what_was_usual(lag_causes: Rows) -> None:
+    row = one(lag_causes, "g-late", "BURST")
     assert row["measured"] >= 200
     assert row["expected"] <= 60
-    assert "BURST" not in causes_of(told, "g-full")
+    assert "BURST" not in causes_of(lag_causes, "g-full")

@@ -31,13 +31,13 @@ def lakes_of_two_clusters(factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     def make(folder: Path) -> None:
         for name, of_lake in clusters.items():
-            tell(folder / name, of_lake)
+            write_clusters(folder / name, of_lake)
 
     folder = once_a_run(factory, "two-clusters", make)
     return {name: folder / name for name in clusters}
 
 
-def tell(lake: Path, clusters: Iterable[str]) -> Path:
+def write_clusters(lake: Path, clusters: Iterable[str]) -> Path:
     """A lake of these clusters, with its gold."""
     for cluster in clusters:
         story = ClusterStory(lake, cluster=cluster)

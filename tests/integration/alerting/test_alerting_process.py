@@ -156,7 +156,7 @@ def two_groups(broker: BronzeWriter, at_s: int, *, stuck: bool = True) -> None:
         keeps_up(broker, "stuck", 10_000 + at_s)
 
 
-async def test_a_group_that_stands_is_told_once_and_that_it_goes_on_is_told_too(
+async def test_a_group_that_stands_is_notified_once_and_that_it_goes_on_too(
     room: Room,
 ) -> None:
     party, broker = room.party(), room.story.broker("b")
@@ -174,7 +174,7 @@ async def test_a_group_that_stands_is_told_once_and_that_it_goes_on_is_told_too(
     assert told[0][2].startswith("stuck stands, ")
 
 
-async def test_who_is_told_of_an_observed_cluster_is_told_that_its_facts_are_polled(
+async def test_a_notice_about_an_observed_cluster_says_that_its_facts_are_polled(
     room: Room,
 ) -> None:
     party, observer = room.party(), room.story.broker("theirs")
@@ -188,7 +188,9 @@ async def test_who_is_told_of_an_observed_cluster_is_told_that_its_facts_are_pol
     assert alert["annotations"]["observed"] == said
 
 
-async def test_what_fires_neither_begins_anew_nor_is_told_again_after_a_restart(room: Room) -> None:
+async def test_what_fires_neither_begins_anew_nor_is_notified_again_after_a_restart(
+    room: Room,
+) -> None:
     first, broker = room.party(), room.story.broker("b")
     for at_s in room.go_on(first, 60, broker):
         two_groups(broker, at_s)
@@ -327,7 +329,7 @@ def test_how_each_rule_fared_last_survives_a_restart(room: Room) -> None:
     assert now["GroupStands"].judged_us == room.now_us
 
 
-async def test_who_is_silenced_is_not_told(room: Room) -> None:
+async def test_who_is_silenced_is_not_notified(room: Room) -> None:
     party, broker = room.party(), room.story.broker("b")
     silence = Silence(
         "s1", (matcher_of('group="stuck"'),), START_US, START_US + 3600 * SECOND_US, "ann", "known"
@@ -362,7 +364,7 @@ summary = "gold is late"
 
 
 @pytest.mark.parametrize("damage", ["moved away", "not readable"])
-async def test_that_the_lake_is_gone_is_told_though_nothing_can_be_read(
+async def test_that_the_lake_is_gone_is_notified_though_nothing_can_be_read(
     room: Room, damage: str
 ) -> None:
     room.write_rules(RULES.format(waits="0s") + LAKE_RULES)

@@ -125,7 +125,9 @@ class Room:
         )
 
 
-async def test_each_run_is_told_once_with_job_executor_and_what_was_said(tmp_path: Path) -> None:
+async def test_each_run_is_notified_once_with_job_executor_and_what_was_said(
+    tmp_path: Path,
+) -> None:
     with receiving() as ledger:
         room = Room(tmp_path, ledger)
         ended = {"ended_ms": NOW_MS - 1_000, "address": AT}
@@ -170,7 +172,7 @@ async def test_each_run_is_told_once_with_job_executor_and_what_was_said(tmp_pat
         assert await room.told() == later
 
 
-async def test_that_no_centre_plans_is_told_once_for_all_jobs_that_are_overdue(
+async def test_that_no_centre_plans_is_notified_once_for_all_jobs_that_are_overdue(
     tmp_path: Path,
 ) -> None:
     with receiving() as ledger:
@@ -196,7 +198,7 @@ async def test_that_no_centre_plans_is_told_once_for_all_jobs_that_are_overdue(
         assert "NOT_PLANNED" not in {one.outcome for one in room.of_jobs(room.now_ms)}
 
 
-async def test_a_job_that_the_scheduler_stops_is_told_and_one_that_is_simply_over_is_not(
+async def test_a_job_that_the_scheduler_stops_is_notified_and_one_that_is_simply_over_is_not(
     tmp_path: Path,
 ) -> None:
     with receiving() as ledger:
@@ -234,7 +236,9 @@ async def test_a_job_that_the_scheduler_stops_is_told_and_one_that_is_simply_ove
         assert room.of_jobs(NOW_MS + 1) == []
 
 
-async def test_what_a_job_has_missed_is_noted_and_told_with_what_was_done(tmp_path: Path) -> None:
+async def test_what_a_job_has_missed_is_noted_and_notified_with_what_was_done(
+    tmp_path: Path,
+) -> None:
     with receiving() as ledger:
         room = Room(tmp_path, ledger)
         left = room.started("the nightly count", NOW_MS - 3_600_000)

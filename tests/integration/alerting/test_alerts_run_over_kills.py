@@ -215,5 +215,5 @@ def checked(ledger: Ledger, groups: int, *, kills: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * 3600)
-def test_each_stall_is_told_once_over_a_hundred_kills(tmp_path: Path) -> None:
+def test_each_stall_is_notified_once_over_a_hundred_kills(tmp_path: Path) -> None:
     sys.stdout.write(play(tmp_path, kills=KILLS, seed=7))

@@ -61,7 +61,7 @@ def a_receiver(kind: str, **settings: Any) -> str:
     return LOCAL + '[[receivers]]\nname = "on-call"\n' + f'kind = "{kind}"\n' + "\n".join(lines)
 
 
-def test_a_webhook_is_told_in_version_four_and_can_tell_a_second_copy() -> None:
+def test_a_webhook_gets_version_four_and_can_recognise_a_second_copy() -> None:
     alert = an_alert(annotations={"summary": "queue 0", "page_url": "https://t.example/g"})
     over = resolved(1)
     notice = a_notice("n/1", alerts=(alert, over), truncated_alerts=3)
@@ -158,7 +158,7 @@ def test_pagerduty_opens_and_closes_one_incident_a_group() -> None:
     }
 
 
-def test_slack_is_told_by_blocks_with_a_text_for_those_who_see_none() -> None:
+def test_slack_gets_blocks_with_a_text_for_those_who_see_none() -> None:
     alert = an_alert(annotations={"summary": "<!channel> & co", "page_url": "https://t.example/g"})
     with receiving() as ledger:
         text = a_receiver("slack", url_env="SLACK")
@@ -245,7 +245,7 @@ def test_a_host_that_is_not_allowed_is_not_asked() -> None:
     assert ledger.received == []
 
 
-def test_nobody_there_is_told_and_so_is_one_who_hangs() -> None:
+def test_nobody_there_is_an_error_and_so_is_one_who_hangs() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -310,7 +310,7 @@ def test_nobody_at_the_first_address_of_a_name_is_no_reason_not_to_ask_the_secon
     assert len(ledger.received) == 1
 
 
-def test_ten_thousand_alerts_are_told_whatever_fits_into_one_request() -> None:
+def test_ten_thousand_alerts_are_sent_whatever_fits_into_one_request() -> None:
     texts = {"summary": "s" * 500, "evidence": "é" * 100}
     alerts = tuple(an_alert(queue, annotations=texts) for queue in range(10_000))
     notice = a_notice(alerts=alerts)
@@ -533,7 +533,7 @@ def test_a_group_with_the_name_of_everybody_calls_nobody_in_discord() -> None:
         assert not re.search(r"@\w|<@|\*\*|\]\(|://evil", posted), posted
 
 
-def test_a_service_of_apprise_is_told_when_file_and_hosts_allow_it() -> None:
+def test_a_service_of_apprise_is_notified_when_file_and_hosts_allow_it() -> None:
     with receiving() as ledger:
         address = ledger.url.replace("http://", "json://")
         text = a_receiver("apprise", url_env="SERVICE")

@@ -66,7 +66,7 @@ def page(lake: Lake, database: Database, **settings: object) -> str:
     ).text()
 
 
-def test_a_scrape_tells_lag_states_stalls_alerts_and_ages(lake: Lake, database: Database) -> None:
+def test_a_scrape_returns_lag_states_stalls_alerts_and_ages(lake: Lake, database: Database) -> None:
     text = page(lake, database)
     lag = told_of(text, "tidemark_group_lag_messages", "group")
     assert set(lag) == {("billing",), ("shipping",), ("ledger",)}
@@ -92,7 +92,7 @@ def test_a_scrape_tells_lag_states_stalls_alerts_and_ages(lake: Lake, database: 
     assert rebalances == {("billing",): 0, ("shipping",): 0, ("ledger",): 0}
 
 
-def test_an_emitter_whose_broker_was_taken_out_is_not_told_to_be_silent(
+def test_an_emitter_whose_broker_was_taken_out_is_not_reported_as_silent(
     tmp_path: Path, database: Database
 ) -> None:
     for broker, last_s in (("sold", 5), ("there", 600)):
@@ -112,7 +112,7 @@ def test_an_emitter_whose_broker_was_taken_out_is_not_told_to_be_silent(
     assert told_of(text, "tidemark_emitter_silent", "broker") == {("there",): 0}
 
 
-def test_queues_are_told_when_asked_for_and_what_finds_no_room_is_counted(
+def test_queues_are_exported_when_asked_for_and_what_finds_no_room_is_counted(
     lake: Lake, database: Database
 ) -> None:
     whole = page(lake, database, queues=True)
@@ -124,7 +124,7 @@ def test_queues_are_told_when_asked_for_and_what_finds_no_room_is_counted(
     assert left["tidemark_group_state",] == 0
 
 
-def test_a_lake_or_database_that_cannot_be_read_is_told_and_the_rest_stands(
+def test_a_lake_or_database_that_cannot_be_read_is_named_and_the_rest_stands(
     lake: Lake, database: Database, tmp_path: Path
 ) -> None:
     broken = tmp_path / "state" / "plans" / "_delta_log"

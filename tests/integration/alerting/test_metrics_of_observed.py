@@ -83,7 +83,7 @@ def scraped(page: Page) -> Samples:
     return told
 
 
-def test_an_observed_cluster_is_told_and_a_minute_later_its_rates_are(tmp_path: Path) -> None:
+def test_an_observed_cluster_is_exported_and_a_minute_later_its_rates_are(tmp_path: Path) -> None:
     story = Story(tmp_path / "lake")
     ours, observer = story.broker("ours"), story.broker("theirs")
     observer.emitter = "cluster-1/theirs/observer"
@@ -124,7 +124,7 @@ def test_an_observed_cluster_is_told_and_a_minute_later_its_rates_are(tmp_path: 
     assert (labels["node_id"], labels["consumer_group"], value) == ("theirs", "pay", pay[1])
 
 
-def test_a_lake_without_observers_tells_neither_family(tmp_path: Path) -> None:
+def test_a_lake_without_observers_has_neither_family(tmp_path: Path) -> None:
     story = Story(tmp_path / "lake")
     ours = story.broker("ours")
     for at_s in story.steps(20, ours, step_s=10):

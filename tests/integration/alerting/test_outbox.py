@@ -78,7 +78,7 @@ def states(database: Database) -> dict[str, str]:
         return {row.notice_id: row.state for row in rows}
 
 
-def test_notices_are_told_in_their_order_and_once(database: Database) -> None:
+def test_notices_are_sent_in_their_order_and_once(database: Database) -> None:
     stored(database, a_notice("n1"), a_notice("n2"), a_notice("n3", receiver="mail"))
 
     assert claims.with_something_due(database, LAKE, now_us=NOW_US) == ("mail", "on-call")

@@ -58,7 +58,7 @@ def alert_names(file: str, pattern: str) -> set[str]:
     return set(re.findall(pattern, (FOLDER / file).read_text()))
 
 
-def test_they_name_metrics_that_we_tell_and_runbooks_that_there_are() -> None:
+def test_they_name_metrics_that_we_export_and_runbooks_that_there_are() -> None:
     told = labels_of_all()
     text = (FOLDER / "rules.yml").read_text()
     assert {f"tidemark_{name}" for name in OWN_NAMES} <= set(told)
@@ -89,7 +89,7 @@ def faults_of(expression: str, told: Mapping[str, frozenset[str]]) -> Iterator[s
                 yield f"{name}{{{label}}}"
 
 
-def test_boards_ask_for_metrics_and_labels_that_we_tell() -> None:
+def test_boards_ask_for_metrics_and_labels_that_we_export() -> None:
     told = labels_of_all()
     found = boards()
     assert len(found) >= 6
@@ -115,7 +115,7 @@ def test_boards_ask_for_metrics_and_labels_that_we_tell() -> None:
         ('rocketmq_group_diff{cluster=~"c"}', "rocketmq_group_diff{cluster}"),
     ],
 )
-def test_what_nobody_tells_is_found(expression: str, fault: str) -> None:
+def test_what_nobody_exports_is_found(expression: str, fault: str) -> None:
     assert list(faults_of(expression, labels_of_all())) == [fault]
 
 

@@ -44,7 +44,9 @@ def test_what_the_engine_does_not_take_is_an_error_and_asks_for_no_rest() -> Non
         assert queries.answered(ONE, ROWS).rows() == [(7, 1)]
 
 
-def test_a_query_that_needs_too_much_memory_is_told_and_rests_while_others_are_answered() -> None:
+def test_a_query_that_needs_too_much_memory_is_reported_and_rests_while_others_are_answered() -> (
+    None
+):
     clock = Clock()
     with Queries(memory_bytes_max=512 * MIB, now_s=clock) as queries:
         with pytest.raises(TooDear, match="more memory than the 512 MiB that it may: it is tried"):

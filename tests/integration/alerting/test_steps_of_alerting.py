@@ -283,7 +283,7 @@ def _say_version(address: str, version: str) -> None:
     engine.dispose()
 
 
-def test_a_locked_database_is_told_after_a_bounded_wait_and_nothing_is_half_done(
+def test_a_locked_database_is_an_error_after_a_bounded_wait_and_nothing_is_half_done(
     address: str, database: Database
 ) -> None:
     lead = leading(database)
@@ -305,7 +305,7 @@ def test_a_locked_database_is_told_after_a_bounded_wait_and_nothing_is_half_done
     assert len(load(database, LAKE).alerts) == 1
 
 
-def test_a_database_that_is_gone_is_told_without_its_password(tmp_path: Path) -> None:
+def test_a_database_that_is_gone_is_named_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable) as refused:
         Database.at("postgresql://somebody:canary-secret@127.0.0.1:1/none")
     assert "canary-secret" not in str(refused.value)

@@ -136,7 +136,7 @@ def desk(lake: Path, tmp_path: Path) -> Iterator[Desk]:
         yield Desk(tmp_path, ledger)
 
 
-def test_a_process_that_is_killed_again_and_again_tells_a_stall_once(desk: Desk) -> None:
+def test_a_process_that_is_killed_again_and_again_notifies_a_stall_once(desk: Desk) -> None:
     with desk.party():
         assert desk.await_told(1) == [("firing", "stuck")]
     for _ in range(2):
@@ -221,7 +221,7 @@ def test_a_list_is_asked_for_by_what_is_wanted(desk: Desk) -> None:
     assert "is no matcher" in desk.tidemark("list", "stuck", code=1)
 
 
-def test_who_asks_is_told_when_nobody_watches(desk: Desk) -> None:
+def test_a_caller_hears_when_nobody_watches(desk: Desk) -> None:
     never = f"no alert process has ever run for this lake: nobody watches it ({desk.root})\n"
     assert desk.said("list") == ("no alert is known to be open\n", f"tidemark alerts: {never}")
     assert desk.said("list", "--json") == ("[]\n", f"tidemark alerts: {never}")
@@ -255,7 +255,7 @@ def test_a_silence_that_comes_back_says_when(desk: Desk) -> None:
     assert 'group="stuck"  bob: backups' in line
 
 
-def test_who_is_silenced_before_is_not_told(desk: Desk) -> None:
+def test_who_is_silenced_before_is_not_notified(desk: Desk) -> None:
     desk.tidemark("silence", "group=stuck", "--author", "bob", "--comment", "known")
     with desk.party():
         ends_s = time.monotonic() + 60

@@ -41,7 +41,7 @@ class DemoRun:
         )
 
     def redeliveries(self) -> pl.DataFrame:
-        """The pulls that went back, as the broker told them."""
+        """The pulls that went back, as the broker reported them."""
         table = DeltaTable(str(self.home / "lake" / "bronze" / "redeliveries"))
         return pl.DataFrame(pl.from_arrow(whole_table(table))).sort("seq")
 

@@ -94,7 +94,7 @@ def test_a_second_demo_in_the_folder_of_one_that_plays_is_refused_and_removes_no
     assert not processes_of(home)
 
 
-def test_a_port_that_somebody_has_is_told_before_anything_else_is_started(tmp_path: Path) -> None:
+def test_a_port_that_somebody_has_is_named_before_anything_else_is_started(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]

@@ -28,7 +28,7 @@ from pipelines.marts.declared import gold_tables
 from tests.integration.alerting.stores import sqlite_address
 from tests.integration.observer.played_cluster import PlayedBroker, played_cluster
 from tests.pipelines.bronze_lake import START_US
-from tests.pipelines.emitted_in_steps import Story, keeps_up, stands, tell
+from tests.pipelines.emitted_in_steps import Story, keeps_up, report_marks, stands
 from tests.shipped_alerts import fired
 from tidemark import app
 
@@ -109,9 +109,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
             theirs.report("lifecycle", kind="TOPIC_MADE_AGAIN", **life)
         times = {"last_pull_time": theirs.now_us, "last_commit_time": theirs.now_us}
         ends = {"max_offset": END, "committed_state": "AT_END", "store_time_at_committed": None}
-        tell(theirs, GROUP, committed=COMMITTED, pulled=None, **ends, **times)
+        report_marks(theirs, GROUP, committed=COMMITTED, pulled=None, **ends, **times)
         at = COMMITTED if at_s < 100 else END
-        tell(theirs, MOVED, committed=at, pulled=None, **ends, **times)
+        report_marks(theirs, MOVED, committed=at, pulled=None, **ends, **times)
         stands(theirs, GROUP, 9, topic="u")
     story.judge()
     return story
@@ -149,12 +149,12 @@ def test_answers_pages_and_figures_say_that_it_is_unknown(story: Story, tmp_path
     nothing = f"No topic of {GROUP} that was made again is known. "
     assert lake.passed_over(GROUP).verdict.startswith(nothing)
     end = datetime.fromtimestamp(START_US / 1e6 + story.at_s + 1, UTC)
-    desk = PageContext(LakeData(Lake.at(str(story.lake))), lambda: end)
+    context = PageContext(LakeData(Lake.at(str(story.lake))), lambda: end)
     pages = {
-        "overview": overview.content(desk, "", "light"),
-        "group": group.content(desk, GROUP, "", "light"),
-        "moved": group.content(desk, MOVED, "", "light"),
-        "topic": topic.content(desk, "t", "", None),
+        "overview": overview.content(context, "", "light"),
+        "group": group.content(context, GROUP, "", "light"),
+        "moved": group.content(context, MOVED, "", "light"),
+        "topic": topic.content(context, "t", "", None),
     }
     shown = {name: json.dumps(page, default=_props) for name, page in pages.items()}
     assert "the consume offset lies beyond the end of the queue" in shown["group"]
@@ -179,5 +179,5 @@ def test_answers_pages_and_figures_say_that_it_is_unknown(story: Story, tmp_path
 
 
 def _props(one: Any) -> Any:
-    told = getattr(one, "to_plotly_json", None)
-    return told() if told is not None else str(one)
+    to_plain = getattr(one, "to_plotly_json", None)
+    return to_plain() if to_plain is not None else str(one)

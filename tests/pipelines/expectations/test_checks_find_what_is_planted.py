@@ -159,8 +159,8 @@ def health_of(**counts: int) -> Plant:
     def plant(lake: CheckedLake) -> None:
         lake.watermark()
         seq = lake.seq
-        told = {"rows_expected": 1, "rows_found": 1, "rows_distinct": 1, **counts}
-        lake.answer("emitter_health", seq_from=seq, seq_to=seq, **told)
+        values = {"rows_expected": 1, "rows_found": 1, "rows_distinct": 1, **counts}
+        lake.answer("emitter_health", seq_from=seq, seq_to=seq, **values)
 
     return plant
 
@@ -319,7 +319,7 @@ PLANTED: dict[str, tuple[Plant, set[str], str]] = {
         {"states_add_up"},
         "queues_known=3",
     ),
-    "a sum of some queues that is told as the lag of a group": (
+    "a sum of some queues that is shown as the lag of a group": (
         answer(
             "group_state",
             state="OK",
@@ -421,12 +421,12 @@ def test_what_is_planted_is_found_and_nothing_else(lake: CheckedLake, name: str)
 
 
 def test_a_fall_that_an_observer_saw_withholds_nothing(lake: CheckedLake) -> None:
-    """By whose hand it fell is not told, so nobody knows that it was nobody's."""
+    """By whose hand it fell is not reported, so nobody knows that it was nobody's."""
     held = _reports(lake)["offset"]
     lake.fact("consume_offsets", **_reports(lake, offset=held - 40, path="OBSERVED"))
     queue = {"group": "billing", "topic": "orders", "queue_id": 1}
-    told = {"law": "MONOTONIC", "explained": False, "path": "OBSERVED"}
-    lake.answer("offset_violations", **queue, **told)
+    violation = {"law": "MONOTONIC", "explained": False, "path": "OBSERVED"}
+    lake.answer("offset_violations", **queue, **violation)
     lake.complete()
 
     assert broken(lake.look()) == {}

@@ -281,42 +281,42 @@ class TestEmitters:
 
 
 class TestQueues:
-    def told(self, lake: CheckedLake, **marks: int) -> dict[str, str]:
-        """What fails of a cycle that tells the marks of a queue, if any."""
+    def failures(self, lake: CheckedLake, **marks: int) -> dict[str, str]:
+        """What fails of a cycle that brings the marks of a queue, if any."""
         if marks:
             lake.fact("queue_watermarks", topic="t", **{"broker_epoch": 1, **marks})
         lake.complete()
         return broken(lake.look())
 
-    def test_an_end_that_falls_is_found_however_long_ago_it_was_told(
+    def test_an_end_that_falls_is_found_however_long_ago_it_was_reported(
         self, lake: CheckedLake
     ) -> None:
-        assert self.told(lake, min_offset=5, max_offset=10) == {}
+        assert self.failures(lake, min_offset=5, max_offset=10) == {}
         assert broken(quiet_cycle(lake)) == {}
         assert broken(quiet_cycle(lake)) == {}
-        found = self.told(lake, min_offset=4, max_offset=12)
+        found = self.failures(lake, min_offset=4, max_offset=12)
         assert list(found) == ["queue_ends_never_fall_in_a_life"]
         assert "min_before=5, min_offset=4" in found["queue_ends_never_fall_in_a_life"]
-        assert self.told(lake, min_offset=4, max_offset=12) == {}
+        assert self.failures(lake, min_offset=4, max_offset=12) == {}
 
     def test_a_life_that_ended_in_a_cycle_without_marks_is_forgotten(
         self, lake: CheckedLake
     ) -> None:
-        assert self.told(lake, max_offset=10) == {}
+        assert self.failures(lake, max_offset=10) == {}
         lake.fact("lifecycle", kind="TOPIC_GONE", topic="t")
-        assert self.told(lake) == {}
-        assert self.told(lake, max_offset=3) == {}
-        assert list(self.told(lake, max_offset=2)) == ["queue_ends_never_fall_in_a_life"]
+        assert self.failures(lake) == {}
+        assert self.failures(lake, max_offset=3) == {}
+        assert list(self.failures(lake, max_offset=2)) == ["queue_ends_never_fall_in_a_life"]
 
     def test_another_life_of_the_broker_may_begin_with_less(self, lake: CheckedLake) -> None:
-        assert self.told(lake, max_offset=10) == {}
-        assert self.told(lake, max_offset=3, broker_epoch=2) == {}
+        assert self.failures(lake, max_offset=10) == {}
+        assert self.failures(lake, max_offset=3, broker_epoch=2) == {}
 
     def test_what_an_earlier_version_remembered_is_gone_on_from(self, lake: CheckedLake) -> None:
         keep(lake.check(), lake.lake, now=lake.moment)
         file = Path(lake.lake.state(memories.FOLDER), "memory.json")
-        told = json.loads(file.read_text())
-        file.write_text(json.dumps({**told, "intervals": told.pop("carried")}))
+        remembered = json.loads(file.read_text())
+        file.write_text(json.dumps({**remembered, "intervals": remembered.pop("carried")}))
 
         assert memories.load(lake.lake) == lake.memory
 

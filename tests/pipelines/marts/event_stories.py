@@ -1,4 +1,4 @@
-"""Small random histories of brokers, told as bronze tables in memory.
+"""Small random histories of brokers, played as bronze tables in memory.
 
 A broker keeps the books of two groups on two queues each, and reports what a broker would report:
 members that come and go, queues that change hands, marks, offset reports, pulls that go back,
@@ -99,7 +99,7 @@ class Queue:
 
 @dataclass
 class Broker:
-    """A broker whose history is told operation by operation."""
+    """A broker whose history is played operation by operation."""
 
     writer: MemoryWriter
     queues: list[Queue] = field(
@@ -120,7 +120,7 @@ class Broker:
         if queue.owner is not None:
             queue.pulled = queue.max_offset
             self._commit(queue, min(queue.committed + amount // 2, queue.pulled), queue.owner)
-        self._tell(queue)
+        self._report(queue)
 
     def persist(self, queue: Queue, _: str, amount: int) -> None:
         """The offsets file is written, and the log is flushed, not to its end."""
@@ -147,7 +147,7 @@ class Broker:
         )
         for one in self.queues:
             one.persisted = one.committed
-        self._tell(queue)
+        self._report(queue)
 
     def sample(self, queue: Queue, client: str, amount: int) -> None:
         """The broker has asked a client what it holds."""
@@ -175,7 +175,7 @@ class Broker:
         )
 
     def ask(self, queue: Queue, client: str, amount: int) -> None:
-        """A reader is told where to begin; the answer may be stale."""
+        """A reader is answered where to begin; the answer may be stale."""
         self.writer.report(
             "offset_answers",
             **queue.name,
@@ -207,7 +207,7 @@ class Broker:
         self._change(queue.group, client, kind, owned, reason)
         for one in owned:
             one.owner = None
-            self._tell(one)
+            self._report(one)
 
     def reset(self, queue: Queue, _: str, amount: int) -> None:
         """An operator sets the offset back."""
@@ -260,7 +260,7 @@ class Broker:
         self.writer.report("lifecycle", kind="BOOT", clean=is_clean)
         for one in self.queues:
             one.committed = one.persisted
-        self._tell(queue)
+        self._report(queue)
 
     def delete(self, queue: Queue, _: str, amount: int) -> None:
         """A topic or a group is deleted; what comes after it begins at offset 0."""
@@ -274,11 +274,11 @@ class Broker:
                 one.max_offset *= amount % 2
 
     def snapshot(self, queue: Queue, _: str, amount: int) -> None:
-        """Every queue that is there is told; those of one group may be gone unsaid."""
+        """Every queue that is there is reported; those of one group may be gone unsaid."""
         begin = self.writer.seq + 1
         for one in self.queues:
             if amount % 3 or one.group != queue.group:
-                self._tell(one)
+                self._report(one)
                 if amount % 5 == 0:
                     self.writer.ship()
         self.writer.report("lifecycle", kind="SNAPSHOT", seq_from=begin)
@@ -296,7 +296,7 @@ class Broker:
             if end < one.pulled:
                 one.max_offset = one.pulled = end
                 one.persisted = min(one.persisted, end)
-                self._tell(one)
+                self._report(one)
                 if amount % 16 == 9:
                     self.writer.ship()
 
@@ -317,7 +317,7 @@ class Broker:
         )
         queue.committed = offset
 
-    def _tell(self, queue: Queue) -> None:
+    def _report(self, queue: Queue) -> None:
         self.writer.report(
             "group_watermarks",
             **queue.name,
@@ -397,7 +397,7 @@ def stories(brokers: int = 2) -> st.SearchStrategy[list[Operation]]:
     )
 
 
-def told(story: list[Operation], names: tuple[tuple[str, str], ...]) -> list[MemoryWriter]:
+def played(story: list[Operation], names: tuple[tuple[str, str], ...]) -> list[MemoryWriter]:
     """Play a story on brokers of these clusters and names; all they reported is shipped."""
     brokers = [Broker(MemoryWriter(*name)) for name in names]
     for which, what, one, other in story:

@@ -1,4 +1,4 @@
-"""A group on two queues of one broker, told second by second, and the causes of its lag."""
+"""A group on two queues of one broker, played second by second, and the causes of its lag."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CALM = {
 
 
 class Story:
-    """A group on two queues of one broker, told second by second."""
+    """A group on two queues of one broker, played second by second."""
 
     def __init__(self) -> None:
         self.rows: Rows = {}
@@ -78,22 +78,22 @@ class Story:
         self._watermark(0, topic, self.retried[topic], self.retried[topic])
 
     def stats(self, client: str = "c@1", **values: Any) -> None:
-        """What a member tells now."""
+        """What a member reports now."""
         self.broker.report("consume_stats", **{**WHO, **CALM, "client_id": client, **values})
 
-    def told(self) -> list[dict[str, Any]]:
+    def cause_rows(self) -> list[dict[str, Any]]:
         """All rows of lag_causes."""
         return run(STEPS, bronze(self.rows), SHORT)["lag_causes"]
 
     def causes(self) -> dict[str, dict[str, Any]]:
         """The newest rows, by cause."""
-        rows = self.told()
+        rows = self.cause_rows()
         last = max((row["observed_at"] for row in rows), default=None)
         return {row["cause"]: row for row in rows if row["observed_at"] == last}
 
 
 def behind(**stats: Any) -> Story:
-    """A group that kept up for 30 s and falls behind now, on both queues alike; its member tells
+    """A group that kept up for 30 s and falls behind now, on both queues alike; its member reports
     these figures since then.
     """
     story = Story()

@@ -31,7 +31,7 @@ class Work:
     stored: Callable[[int], float]
     """When a message was stored, in seconds of the story; may be below 0."""
     held_max: int = 1000
-    tells: bool = True
+    reports: bool = True
     """Does its client say what it holds?"""
     holds_nothing: bool = False
     """Does it answer that it holds nothing, whatever it does, as Go clients do?"""
@@ -61,7 +61,7 @@ def steady(*, produced: float, consumed: float, behind: int = 0, **options: Any)
 
 def played(work: Work, evaluation: Evaluation | None = None) -> Gold:
     """Gold of the judges."""
-    return run(JUDGES, bronze(told(work)), evaluation or Evaluation())
+    return run(JUDGES, bronze(rows_of(work)), evaluation or Evaluation())
 
 
 def played_beside(works: Sequence[Work], *, every_s: int = EVERY_S) -> list[Gold]:
@@ -69,7 +69,7 @@ def played_beside(works: Sequence[Work], *, every_s: int = EVERY_S) -> list[Gold
 
     A tick costs as much for twenty queues as for one.
     """
-    gold = run(JUDGES, bronze(told(*works, every_s=every_s)), Evaluation())
+    gold = run(JUDGES, bronze(rows_of(*works, every_s=every_s)), Evaluation())
     return [
         {
             mart: [
@@ -85,14 +85,14 @@ def played_beside(works: Sequence[Work], *, every_s: int = EVERY_S) -> list[Gold
 
 def exposed(work: Work) -> list[tuple[int, int]]:
     """Ranges that a crash would repeat at the end of a story."""
-    facts = bronze(told(work))
+    facts = bronze(rows_of(work))
     cut = facts_between(facts, {}, horizons_of(facts)[-1])
     carried = compute(JUDGES, cut, {}, Evaluation()).state.get("exposures", {})
     ranges = carried["open"].to_pylist() if carried else []
     return [(one["from_offset"], one["to_offset"]) for one in ranges]
 
 
-def told(*works: Work, every_s: int = EVERY_S) -> Rows:
+def rows_of(*works: Work, every_s: int = EVERY_S) -> Rows:
     """The rows of a story, or of several that happen beside each other, each so many seconds."""
     rows: Rows = {}
     broker = Emitter(rows)
@@ -104,7 +104,7 @@ def told(*works: Work, every_s: int = EVERY_S) -> Rows:
         broker.at(at)
         for number, work in enumerate(works):
             if at < work.seconds:
-                _tell(broker, work, at, group=_group(number), every_s=every_s)
+                _report(broker, work, at, group=_group(number), every_s=every_s)
         broker.at(min(at + every_s - 0.001, seconds))
         broker.ship()
     broker.at(seconds)
@@ -116,7 +116,7 @@ def _group(number: int) -> str:
     return f"g{number}"
 
 
-def _tell(broker: Emitter, work: Work, at: int, *, group: str, every_s: int) -> None:
+def _report(broker: Emitter, work: Work, at: int, *, group: str, every_s: int) -> None:
     alive_at = at if work.dies_at is None else min(at, work.dies_at)
     committed_at = alive_at // work.commit_s * work.commit_s
     committed = work.finished(committed_at) if committed_at > 0 else FIRST
@@ -143,7 +143,7 @@ def _tell(broker: Emitter, work: Work, at: int, *, group: str, every_s: int) -> 
     )
     if work.holds_nothing:
         broker.sample(group=group, topic=f"topic of {group}", last_pull_time=_moment(pulls_at))
-    elif work.tells and alive_at == at:
+    elif work.reports and alive_at == at:
         holds = pulled > finished
         broker.sample(
             group=group,
@@ -163,7 +163,7 @@ def _moment(at: float) -> int:
 
 
 def states(gold: Gold) -> list[tuple[float, str]]:
-    """The states of the group, with the seconds from which each is told."""
+    """The states of the group, with the seconds from which each is reported."""
     found: list[tuple[float, str]] = []
     for row in sorted(gold["group_state"], key=lambda one: one["observed_at"]):
         if not found or found[-1][1] != row["state"]:

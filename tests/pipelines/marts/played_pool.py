@@ -1,8 +1,9 @@
-"""A listener pool whose calls are played one by one, and what its client and its broker tell of it.
+"""A listener pool whose calls are played one by one, and what client and broker report of it.
 
 Messages come at their moments, are taken in order by the first listener that is free, and take as
-long as they take. What is told follows from that alone: the lowest unfinished offset, since when it
-is in a listener, what lies finished behind it, and how long calls took in the minute before.
+long as they take. What is reported follows from that alone: the lowest unfinished offset, since
+when it is in a listener, what lies finished behind it, and how long calls took in the minute
+before.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Pool:
     """Its answers come up to so much later."""
     client_clock_s: float = 0.0
     """By how much the client's clock is ahead."""
-    tells_times: bool = True
+    reports_times: bool = True
     before_s: float = BEFORE_S
     pauses: Sequence[tuple[float, float]] = field(default=())
     """Spans in which no listener gets on: what all of them wait for does not answer."""
@@ -89,7 +90,7 @@ def worked(pool: Pool) -> tuple[Moments, Moments]:
     return begin, end
 
 
-def told_by(pool: Pool) -> Rows:
+def rows_of(pool: Pool) -> Rows:
     """The rows of a story."""
     begin, end = worked(pool)
     rows: Rows = {}
@@ -101,7 +102,7 @@ def told_by(pool: Pool) -> Rows:
     asked = pool.sampled_at + np.arange(0, pool.seconds - pool.sampled_at, 5)
     asked = asked + np.random.default_rng(1).uniform(0, pool.late_s, len(asked))
     moments += [(float(at), "sample") for at in asked]
-    moments += [(float(at) + 0.001, "stats") for at in asked[::2] if pool.tells_times]
+    moments += [(float(at) + 0.001, "stats") for at in asked[::2] if pool.reports_times]
     moments += [(at + 0.999, "ship") for at in range(4, pool.seconds, 5)]
     committed = 0
     for at, what in sorted(moments):
@@ -110,23 +111,23 @@ def told_by(pool: Pool) -> Rows:
             broker.ship()
             continue
         if what == "stats":
-            _tell_stats(broker, pool, begin, end, at)
+            _report_stats(broker, pool, begin, end, at)
             continue
         stored = int(np.searchsorted(pool.arrive, at, side="right"))
         held = np.flatnonzero(end[:stored] > at)
         first = int(held[0]) if len(held) else stored
         if what == "sample":
-            _tell_window(broker, pool, begin, end, at=at, held=held, stored=stored)
+            _report_window(broker, pool, begin, end, at=at, held=held, stored=stored)
             continue
         if at % 5 == 0:
             committed = first
-        _tell_mark(broker, pool, at, committed=committed, stored=stored)
+        _report_mark(broker, pool, at, committed=committed, stored=stored)
     broker.at(pool.seconds)
     broker.ship()
     return rows
 
 
-def _tell_mark(broker: Emitter, pool: Pool, at: float, *, committed: int, stored: int) -> None:
+def _report_mark(broker: Emitter, pool: Pool, at: float, *, committed: int, stored: int) -> None:
     waits = committed < stored
     broker.watermark(
         committed=committed,
@@ -140,7 +141,7 @@ def _tell_mark(broker: Emitter, pool: Pool, at: float, *, committed: int, stored
     )
 
 
-def _tell_window(
+def _report_window(
     broker: Emitter, pool: Pool, begin: Moments, end: Moments, *, at: float, held: Any, stored: int
 ) -> None:
     first = int(held[0]) if len(held) else None
@@ -162,7 +163,7 @@ def _tell_window(
     )
 
 
-def _tell_stats(broker: Emitter, pool: Pool, begin: Moments, end: Moments, at: float) -> None:
+def _report_stats(broker: Emitter, pool: Pool, begin: Moments, end: Moments, at: float) -> None:
     ended = (end <= at) & (end > at - 60)
     took_ms = np.maximum(1, (end - begin)[ended] * 1000).astype(int)
     broker.report(
@@ -186,11 +187,11 @@ def _moment(at: float) -> int:
 
 def gold_of(pool: Pool, *, ends: Sequence[int] | None = None, **figures: Any) -> Gold:
     """Gold of the judges."""
-    return run(JUDGES, bronze(told_by(pool)), Evaluation(**figures), ends=ends)
+    return run(JUDGES, bronze(rows_of(pool)), Evaluation(**figures), ends=ends)
 
 
 def opened(gold: Gold) -> list[tuple[float, str, str]]:
-    """When each window was told first, with its rule and kind."""
+    """When each window was reported first, with its rule and kind."""
     return [
         (second(row["observed_at"]), row["rule"], row["kind"])
         for row in sorted(gold["stalled_windows"], key=lambda one: one["observed_at"])

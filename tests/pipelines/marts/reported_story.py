@@ -33,7 +33,7 @@ class Emitter(BronzeWriter):
         self.report("lifecycle", kind="BOOT", clean=clean)
 
     def watermark(self, queue_id: int = 0, *, group: str = "g", **values: Any) -> int:
-        """A queue of which 80 of 100 messages are committed, unless told otherwise."""
+        """A queue of which 80 of 100 messages are committed, unless given otherwise."""
         known = {
             "group": group,
             "topic": "t",
@@ -58,7 +58,7 @@ class Emitter(BronzeWriter):
         return self.report("group_watermarks", **known)
 
     def sample(self, queue_id: int = 0, *, group: str = "g", **values: Any) -> int:
-        """What client-1 holds of a queue: nothing, unless told otherwise."""
+        """What client-1 holds of a queue: nothing, unless given otherwise."""
         known = {
             "client_id": "client-1",
             "group": group,

@@ -1,4 +1,4 @@
-"""Events of one queue of a group: who was told where to begin, who died, who left."""
+"""Events of one queue of a group: who was answered where to begin, who died, who left."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def event(seq: int, begin: int, end: int, **what: Any) -> Event:
 
 
 def answer(seq: int, begin: int, end: int) -> Event:
-    """Client c2 was told to begin at `begin` when c1 had pulled up to `end`."""
-    told = {"type": "ANSWER", "basis": "OFFSET_ANSWER", "cause": "HAND_OVER"}
-    return event(seq, begin, end, **told, next_client_id="c2")
+    """Client c2 was answered to begin at `begin` when c1 had pulled up to `end`."""
+    fields = {"type": "ANSWER", "basis": "OFFSET_ANSWER", "cause": "HAND_OVER"}
+    return event(seq, begin, end, **fields, next_client_id="c2")
 
 
 def departure(seq: int, begin: int, end: int) -> Event:
     """Client c1 was lost with [begin, end) pulled and not committed."""
-    told = {"type": "OPENING", "basis": "DEPARTURE", "cause": "CONSUMER_CRASH"}
-    return event(seq, begin, end, **told, reader_is_gone=True)
+    fields = {"type": "OPENING", "basis": "DEPARTURE", "cause": "CONSUMER_CRASH"}
+    return event(seq, begin, end, **fields, reader_is_gone=True)
 
 
 def again(seq: int, begin: int, end: int) -> Event:
     """Client c2 pulled [begin, end) once more."""
-    told = {"type": "REDELIVERY", "basis": "REDELIVERY", "cause": "HAND_OVER"}
-    return event(seq, begin, end, **told, next_client_id="c2", messages=end - begin)
+    fields = {"type": "REDELIVERY", "basis": "REDELIVERY", "cause": "HAND_OVER"}
+    return event(seq, begin, end, **fields, next_client_id="c2", messages=end - begin)
 
 
 def progress(seq: int, committed: int, pulled: int) -> Progress:
@@ -50,9 +50,9 @@ def progress(seq: int, committed: int, pulled: int) -> Progress:
 
 def death(seq: int, kept: int, committed: int, end: int) -> Event:
     """The broker died; client c1 read the queue and may live on. Its disk knew `kept`."""
-    told = {"type": "OPENING", "basis": "RESTART", "cause": "BROKER_CRASH"}
+    fields = {"type": "OPENING", "basis": "RESTART", "cause": "BROKER_CRASH"}
     finished = ((kept, committed),)
-    return event(seq, end, end, **told, kept_offset=kept, certain=0, finished=finished)
+    return event(seq, end, end, **fields, kept_offset=kept, certain=0, finished=finished)
 
 
 def certainty(*happened: Event | Progress) -> list[tuple[int | None, Any]]:

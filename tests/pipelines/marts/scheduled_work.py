@@ -26,7 +26,7 @@ class Schedule:
     behind: int = 0
     in_batches: bool = False
     commit_s: float = 5
-    tells: bool = True
+    reports: bool = True
 
     @property
     def period_s(self) -> int:
@@ -66,7 +66,7 @@ class Schedule:
             stored=stored,
             commit_s=self.commit_s,
             seconds=seconds,
-            tells=self.tells,
+            reports=self.reports,
             held_max=0 if self.in_batches else 1000,
         )
 

@@ -28,7 +28,7 @@ UNTIL_S = 280
 
 @pytest.fixture(scope="module")
 def gone_s(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """Groups that an observer sees each ten seconds, whose only members end: when that is told."""
+    """Groups that an observer sees each ten seconds, whose only members end: when it is known."""
     folder: Path = tmp_path_factory.mktemp("dead")
     observer = BronzeWriter(folder, broker="seen")
     observer.emitter = "cluster-1/seen/observer"
@@ -66,7 +66,7 @@ def _mark(observer: BronzeWriter, at: int, dies_s: int) -> None:
 
 
 @pytest.mark.parametrize("dies_s", DIES_S)
-def test_consumers_that_are_gone_are_told_within_a_minute_where_a_look_takes_ten_seconds(
+def test_consumers_that_are_gone_are_reported_within_a_minute_where_a_look_takes_ten_seconds(
     gone_s: dict[str, float], dies_s: int
 ) -> None:
     after_s = gone_s[f"dies at {dies_s}"] - dies_s
@@ -83,14 +83,16 @@ def burst() -> Work:
     return replace(usual, finished=finished)
 
 
-def test_lag_that_grows_in_every_minute_is_told_within_three_and_a_burst_of_two_is_not() -> None:
+def test_lag_that_grows_in_every_minute_is_reported_within_three_and_a_burst_of_two_is_not() -> (
+    None
+):
     works = [
         steady(produced=20, consumed=10, commit_s=5, seconds=UNTIL_S),
-        steady(produced=20, consumed=10, commit_s=5, seconds=UNTIL_S, tells=False),
+        steady(produced=20, consumed=10, commit_s=5, seconds=UNTIL_S, reports=False),
         burst(),
     ]
-    told, silent, of_burst = played_beside(works)
-    for group, gold in (("g0", told), ("g1", silent)):
+    found, silent, of_burst = played_beside(works)
+    for group, gold in (("g0", found), ("g1", silent)):
         fired = first_fired(gold, every_us=PERIOD_S * SECOND_US, only="LagGrows")
         beyond_us = min(
             micros(row["observed_at"])

@@ -60,9 +60,9 @@ def test_windows_and_marks_of_an_earlier_version_go_on() -> None:
         "marks": carried["marks"].drop_columns(["members"]),
     }
     del earlier["cuts"]
-    told = {**given, "group_watermarks": facts("group_watermarks", MARK)}
+    fields = {**given, "group_watermarks": facts("group_watermarks", MARK)}
 
-    second = compute([EXPOSURES, MART], told, {MART.name: earlier}, Evaluation())
+    second = compute([EXPOSURES, MART], fields, {MART.name: earlier}, Evaluation())
 
     (closed,) = second.rows[MART.name].to_pylist()
     assert (closed["state"], closed["outcome"]) == ("CLOSED", "PASSED")
@@ -78,15 +78,15 @@ class OfAGroupThatStopped:
     """What the judges made of its first minutes, with a queue that is not OK in what they carry."""
 
     def __init__(self) -> None:
-        told: Rows = {}
-        broker = Emitter(told)
+        reported: Rows = {}
+        broker = Emitter(reported)
         broker.boot()
         for second in range(10, 90, 5):
             broker.at(second)
             last = {"last_commit_time": broker.epoch_us, "last_pull_time": broker.epoch_us}
             broker.watermark(committed=20, pulled=20, max_offset=3 * second, **last)
             broker.ship()
-        facts = bronze(told)
+        facts = bronze(reported)
         middle, end = horizons_of(facts)[-2:]
         self.first = compute(JUDGES, facts_between(facts, {}, middle), {}, SHORT)
         self.rest = facts_between(facts, middle, end)
@@ -142,16 +142,16 @@ def test_rules_that_nobody_knows_any_more_are_refused_by_their_name(
     assert "computed anew from bronze" in str(refused.value)
 
 
-def test_what_the_judges_carry_tells_the_words_of_its_numbers() -> None:
+def test_what_the_judges_carry_names_the_words_of_its_numbers() -> None:
     carried = OfAGroupThatStopped().first.state
-    told = []
+    sentences = []
     for step in JUDGES:
         for name, schema in step.carries.items():
             if step.name not in carried:
                 continue  # It has nothing to remember yet.
             assert means_the_same(carried[step.name][name], schema.empty_table())
-            told += [f"{step.name}/{name}/{one.name}" for one in schema if words_of(one)]
-    assert told == [
+            sentences += [f"{step.name}/{name}/{one.name}" for one in schema if words_of(one)]
+    assert sentences == [
         "judged_queues/queues/state",
         "judged_queues/queues/rule",
         "judged_queues/queues/kind",

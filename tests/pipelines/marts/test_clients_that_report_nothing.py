@@ -1,4 +1,4 @@
-"""Of a client that tells nothing and reports rarely, what its reports show is believed, once it was
+"""Of a client that sends nothing and reports rarely, what its reports show is believed, once it was
 seen to report twice; before, nobody knows what it holds.
 """
 
@@ -21,7 +21,7 @@ def mute(*, every_s: float, takes_s: float, commit_s: float) -> Work:
         stored=lambda offset: (offset - FIRST) * every_s,
         commit_s=commit_s,
         seconds=HOURS_2,
-        tells=False,
+        reports=False,
         asks_again=True,
     )
 
@@ -40,7 +40,7 @@ def bursts(*, each_s: int, count: int, eaten_in_s: float, commit_s: float, first
         stored=lambda offset: first_s + (offset - FIRST) // count * each_s,
         commit_s=commit_s,
         seconds=HOURS_2,
-        tells=False,
+        reports=False,
         asks_again=True,
     )
 
@@ -80,9 +80,9 @@ REPORTED_TWICE_S = 2 * 1200
 
 def later(gold: Gold) -> list[str]:
     """The states of the group once it was seen to report twice, whatever its cadence."""
-    told = states(gold)
-    begun = max(at for at, _ in told if at <= REPORTED_TWICE_S + 10)
-    return [state for at, state in told if at >= begun]
+    found = states(gold)
+    begun = max(at for at, _ in found if at <= REPORTED_TWICE_S + 10)
+    return [state for at, state in found if at >= begun]
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +114,9 @@ def test_who_finishes_what_it_gets_is_well_once_it_is_known_to_report_rarely(
 
 
 def test_who_has_caught_up_is_well_at_its_next_report(played: dict[str, Gold]) -> None:
-    told = states(played["recovered"])
-    assert [state for _, state in told][-2:] == ["SLOW", "OK"]
-    assert RECOVERED_AT_S < told[-1][0] < RECOVERED_AT_S + 2 * 60 + 30
+    found = states(played["recovered"])
+    assert [state for _, state in found][-2:] == ["SLOW", "OK"]
+    assert RECOVERED_AT_S < found[-1][0] < RECOVERED_AT_S + 2 * 60 + 30
 
 
 def test_a_burst_that_was_pulled_just_before_each_report_was_not_held_by_a_slow_one(

@@ -42,8 +42,8 @@ def skews(*shipments: dict[str, Any], state: State | None = None) -> tuple[list[
 
 
 def test_a_clock_that_is_right_lies_as_far_back_as_a_shipment_takes() -> None:
-    told, _ = skews(shipment(1, horizon_s=10, shipped_s=11.5))
-    assert told == [(-1500, None)]
+    skew, _ = skews(shipment(1, horizon_s=10, shipped_s=11.5))
+    assert skew == [(-1500, None)]
 
 
 @pytest.mark.parametrize("skew_s", [-3600, 3600])
@@ -52,24 +52,24 @@ def test_a_clock_that_is_off_shows_by_how_much(skew_s: int) -> None:
         shipment(number, horizon_s=10 * number + skew_s, shipped_s=10 * number + late_s)
         for number, late_s in enumerate((4, 1, 3), start=1)
     ]
-    told, _ = skews(*each)
-    assert [ms for ms, _ in told] == [skew_s * 1000 - one for one in (4000, 1000, 1000)]
+    skew, _ = skews(*each)
+    assert [ms for ms, _ in skew] == [skew_s * 1000 - one for one in (4000, 1000, 1000)]
 
 
 def test_the_least_late_of_the_last_twelve_counts_and_an_earlier_one_no_more() -> None:
     prompt = shipment(1, horizon_s=1, shipped_s=1.1)
     late = [shipment(number, horizon_s=number, shipped_s=number + 20) for number in range(2, 15)]
-    told, _ = skews(prompt, *late)
-    assert [ms for ms, _ in told] == [-100] * 12 + [-20_000] * 2
+    skew, _ = skews(prompt, *late)
+    assert [ms for ms, _ in skew] == [-100] * 12 + [-20_000] * 2
 
 
-def test_what_an_earlier_shipper_or_a_backlog_cannot_tell_is_unknown_with_its_reason() -> None:
-    told, _ = skews(shipment(1, horizon_s=1, shipped_s=None))
-    assert told == [(None, "NOT_TOLD")]
-    told, _ = skews(shipment(1, horizon_s=1, shipped_s=3600, rows=BACKLOG_ROWS))
-    assert told == [(None, "BACKLOG")]
-    told, _ = skews(shipment(1, horizon_s=3600, shipped_s=1, rows=BACKLOG_ROWS))
-    assert told == [(3_599_000, None)], "rows cannot come before they are told"
+def test_what_an_earlier_shipper_or_a_backlog_cannot_show_is_unknown_with_its_reason() -> None:
+    skew, _ = skews(shipment(1, horizon_s=1, shipped_s=None))
+    assert skew == [(None, "NOT_TOLD")]
+    skew, _ = skews(shipment(1, horizon_s=1, shipped_s=3600, rows=BACKLOG_ROWS))
+    assert skew == [(None, "BACKLOG")]
+    skew, _ = skews(shipment(1, horizon_s=3600, shipped_s=1, rows=BACKLOG_ROWS))
+    assert skew == [(3_599_000, None)], "rows cannot come before they are reported"
 
 
 @settings(max_examples=30, deadline=None)

@@ -16,7 +16,7 @@ from pipelines.marts.polled import STEP as POLLED
 from pipelines.marts.retry_flow import MART as RETRY_FLOW
 from tests.pipelines import partition
 from tests.pipelines.gold_lake import SHORT
-from tests.pipelines.marts.event_stories import Operation, bronze_of, stories, told
+from tests.pipelines.marts.event_stories import Operation, bronze_of, played, stories
 from tests.pipelines.marts.literal_facts import NOON, SECOND, Row, computed, facts, only
 
 STEPS = in_order(
@@ -63,8 +63,8 @@ def test_what_comes_back_since_its_invisible_time_ran_out_is_no_failure() -> Non
     given_up = [step(2, "SENT_BACK", 4), step(2, "DEAD_LETTERED", 4)]
     steps = facts("retry_dlq_flow", *came, *given_up, step(3, "INVISIBLE_TIME_EXPIRED"))
     rows, _ = computed(RETRY_FLOW, {"retry_dlq_flow": steps, "shipments": shipped(10)})
-    told = only(rows, *SHEET, "came_back", "came_back_again", "dead_lettered", "difference")
-    assert told == [(1, 0, 0, 0, 1, 1, 4, 2, 1, 0)]
+    reported = only(rows, *SHEET, "came_back", "came_back_again", "dead_lettered", "difference")
+    assert reported == [(1, 0, 0, 0, 1, 1, 4, 2, 1, 0)]
 
 
 def test_a_sheet_of_a_lake_that_began_before_that_was_counted_is_carried_on() -> None:
@@ -78,7 +78,7 @@ def test_a_sheet_of_a_lake_that_began_before_that_was_counted_is_carried_on() ->
     assert only(rows, "sent_back", "came_back", "came_back_again") == [(1, 1, 0)]
 
 
-def test_a_slot_is_told_when_it_is_over_and_not_before() -> None:
+def test_a_slot_is_reported_when_it_is_over_and_not_before() -> None:
     steps = facts("retry_dlq_flow", step(4, "SENT_BACK"), step(4, "SCHEDULED"))
     rows, state = computed(RETRY_FLOW, {"retry_dlq_flow": steps, "shipments": shipped(9)})
     assert rows == []
@@ -86,7 +86,7 @@ def test_a_slot_is_told_when_it_is_over_and_not_before() -> None:
     assert [row["observed_at"].timestamp() for row in rows] == [NOON / SECOND + 10]
 
 
-def test_what_does_not_close_is_told_with_its_reason_by_origin() -> None:
+def test_what_does_not_close_is_reported_with_its_reason_by_origin() -> None:
     steps = facts(
         "retry_dlq_flow",
         step(1, "SENT_BACK"),
@@ -154,8 +154,8 @@ def flushed(at: float, action: str, written: int, to: int, **values: Any) -> Row
     """A commit or flush of the commit log, up to `to`."""
     reached = {"committed": to, "flushed": 0} if action == "COMMIT" else {"flushed": to}
     known = {"committed": written, "count": 2, "duration_us_sum": 9, "duration_us_max": 7}
-    told = {"component": "COMMIT_LOG", "action": action, "cause": "TIMER", "written": written}
-    return {"at": at, **known, **told, **reached, **values}
+    fields = {"component": "COMMIT_LOG", "action": action, "cause": "TIMER", "written": written}
+    return {"at": at, **known, **fields, **reached, **values}
 
 
 def marked(at: float, queue_id: int, end: int, to: int | None) -> Row:
@@ -166,7 +166,7 @@ def marked(at: float, queue_id: int, end: int, to: int | None) -> Row:
 COST = ("kill_bytes", "power_cut_bytes", "power_cut_messages", "power_cut_queues")
 
 
-def test_what_a_kill_or_a_power_cut_would_cost_is_told_of_each_broker() -> None:
+def test_what_a_kill_or_a_power_cut_would_cost_is_reported_of_each_broker() -> None:
     given = {
         "flush_checkpoints": facts(
             "flush_checkpoints",
@@ -193,7 +193,7 @@ def test_what_a_kill_or_a_power_cut_would_cost_is_told_of_each_broker() -> None:
     assert only(rows, *COST) == [(0, 0, 0, 0)]
 
 
-def test_what_waits_while_a_disk_hangs_is_told_though_no_flush_ends() -> None:
+def test_what_waits_while_a_disk_hangs_is_reported_though_no_flush_ends() -> None:
     first = {
         "flush_checkpoints": facts("flush_checkpoints", flushed(1, "FLUSH", 500, 300, seq=1)),
         "shipments": shipped(10),
@@ -213,7 +213,7 @@ def test_what_waits_while_a_disk_hangs_is_told_though_no_flush_ends() -> None:
 def test_any_cut_of_the_shipments_gives_the_same_sheets(
     story: list[Operation], data: st.DataObject
 ) -> None:
-    bronze = bronze_of(*told(story, (("west", "broker-a"), ("east", "broker-a"))))
+    bronze = bronze_of(*played(story, (("west", "broker-a"), ("east", "broker-a"))))
     count = len(partition.horizons_of(bronze))
     ends = data.draw(st.one_of(st.just(range(count)), st.sets(st.integers(0, count - 1))))
     whole = partition.run(STEPS, bronze, SHORT)

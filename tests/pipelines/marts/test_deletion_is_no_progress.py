@@ -26,7 +26,7 @@ def losing(
     kept_s: int = KEPT_S,
     shorter_s: float = 0.0,
     seconds: int = 240,
-    tells: bool = True,
+    reports: bool = True,
     behind_s: int = 120,
 ) -> Work:
     """A queue that falls behind; at each of these seconds all but the newest messages are deleted,
@@ -48,7 +48,7 @@ def losing(
         seconds=seconds,
         stored=lambda offset: (offset - FIRST) / per_s - behind_s,
         held_max=PREFETCHED,
-        tells=tells,
+        reports=reports,
         first_kept=lambda at: int(first[int(at)]),
     )
 
@@ -58,9 +58,9 @@ def shown_from(gold: Gold, at: float) -> set[str]:
     return {row["state"] for row in gold["group_state"] if second(row["observed_at"]) >= at}
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["says what it holds", "is silent"])
-def test_who_loses_a_piece_each_20_s_loses_data_all_the_while(tells: bool) -> None:
-    gold = played(losing(range(60, 240, 20), tells=tells))
+@pytest.mark.parametrize("reports", [True, False], ids=["says what it holds", "is silent"])
+def test_who_loses_a_piece_each_20_s_loses_data_all_the_while(reports: bool) -> None:
+    gold = played(losing(range(60, 240, 20), reports=reports))
     assert shown_from(gold, 65) == {"DATA_LOST"}
     assert len({row["window_id"] for row in gold["stalled_windows"]}) == 1
 
@@ -134,7 +134,7 @@ def any_losing(chance: np.random.Generator, *, seconds: int) -> Work:
         finished_per_s=int(per_s * chance.choice([0.0, 0.2, 0.9, 1.0])),
         kept_s=int(chance.choice([40, 100])),
         seconds=seconds,
-        tells=bool(chance.random() < 0.5),
+        reports=bool(chance.random() < 0.5),
         behind_s=int(chance.choice([60, 500])),
     )
 

@@ -45,7 +45,7 @@ def gone(at: float, client: str, kind: str = "REVOKED", **values: Any) -> Row:
 
 
 def watermark(at: float, **values: Any) -> Row:
-    """A queue of which 80 of 100 messages are committed, unless told otherwise."""
+    """A queue of which 80 of 100 messages are committed, unless given otherwise."""
     return {
         "at": at,
         "pulled": 90,
@@ -191,15 +191,15 @@ def test_marks_that_go_past_the_range_end_windows_of_earlier_cuts() -> None:
     ]
     assert state["windows"]["queue_id"].to_pylist() == [1]
     again = {"at": 5, "seq": 6, "queue_id": 1, "from_offset": 80, "to_offset": 84}
-    told = {"client_id": "b", "previous_client_id": "a", "broker_epoch_before": 1}
-    rows, _ = risks(state, redeliveries=[{**again, **told}])
+    fields = {"client_id": "b", "previous_client_id": "a", "broker_epoch_before": 1}
+    rows, _ = risks(state, redeliveries=[{**again, **fields}])
     assert only(rows, "revision", "outcome", "redelivered_messages", "next_client_id") == [
         (2, "CONFIRMED", 4, "b")
     ]
 
 
-def test_commits_end_nothing_while_somebody_who_was_told_where_to_begin_is_awaited() -> None:
-    """Client a asks once more and is told 80; a tool commits 90 before it pulls."""
+def test_commits_end_nothing_while_somebody_who_was_answered_where_to_begin_is_awaited() -> None:
+    """Client a asks once more and is answered 80; a tool commits 90 before it pulls."""
     marks = {"client_id": "a", "last_puller": "a", "committed": 80, "pulled": 90}
     _, state = risks(offset_answers=[{"at": 1, "seq": 1, "told_offset": 80, **marks}])
     early, due = watermark(20, seq=2, committed=90), watermark(21, seq=3, committed=90)
@@ -276,33 +276,35 @@ def test_what_a_reader_has_finished_after_a_departure_is_not_certain_when_the_br
     assert certainty(lost, waits, died)[-1] == (0, ()), "somebody has pulled up to 27"
 
 
-def test_who_was_told_to_begin_further_back_is_awaited_when_another_is_told() -> None:
-    asked_twice = [begun_anew(answer(seq, told, 34), "c1") for seq, told in ((3, 20), (4, 30))]
+def test_who_was_answered_to_begin_further_back_is_awaited_when_another_is_answered() -> None:
+    asked_twice = [
+        begun_anew(answer(seq, from_offset, 34), "c1") for seq, from_offset in ((3, 20), (4, 30))
+    ]
     for further_back, begins_at in (([answer(2, 20, 32)], 20), ([], 30)):
         fold = Fold(PLACE)
         fold.take([death(1, 20, 30, 32), *further_back, *asked_twice])
         assert fold.revisions[-1]["from_offset"] == begins_at
 
 
-def test_of_two_that_were_told_where_to_begin_either_may_begin() -> None:
+def test_of_two_that_were_answered_where_to_begin_either_may_begin() -> None:
     """At risk is what the one further back brings, certain only what both do."""
     lost = replace(departure(1, 20, 34), certain=14, finished=((20, 34),))
     back, further_on = answer(2, 20, 34), replace(answer(3, 30, 34), next_client_id="c3")
     fold = Fold(PLACE)
     fold.take([lost, back, further_on])
-    told = fold.revisions[-1]
-    assert (told["from_offset"], told["to_offset"]) == (20, 34)
-    assert (told["certain"], told["certain_ranges"]) == (4, ((30, 34),))
+    revision = fold.revisions[-1]
+    assert (revision["from_offset"], revision["to_offset"]) == (20, 34)
+    assert (revision["certain"], revision["certain_ranges"]) == (4, ((30, 34),))
 
 
-def test_who_has_not_begun_five_seconds_after_it_was_told_has_given_the_queue_back() -> None:
+def test_who_has_not_begun_five_seconds_after_its_answer_has_given_the_queue_back() -> None:
     """While the broker is away the time stands still."""
-    lost, told = departure(1, 20, 34), answer(2, 20, 34)
+    lost, answered = departure(1, 20, 34), answer(2, 20, 34)
     later = replace(answer(9, 30, 40), next_client_id="c3")
     for happened, begins_at in (
-        ((lost, told, replace(answer(3, 30, 40), next_client_id="c3")), 20),
-        ((lost, told, progress(8, 30, 40), later), 30),
-        ((lost, told, death(9, 20, 30, 40), replace(later, seq=10, event_us=10 * SECOND)), 20),
+        ((lost, answered, replace(answer(3, 30, 40), next_client_id="c3")), 20),
+        ((lost, answered, progress(8, 30, 40), later), 30),
+        ((lost, answered, death(9, 20, 30, 40), replace(later, seq=10, event_us=10 * SECOND)), 20),
     ):
         fold = Fold(PLACE)
         fold.take(happened)
@@ -396,7 +398,7 @@ FOLDS: dict[str, tuple[list[Event | Progress], Told]] = {
             (21, 2, "CLOSED", "PASSED", 0),
         ],
     ),
-    "who has not begun five seconds after it was told is not held for a second reader": (
+    "who has not begun five seconds after its answer is not held for a second reader": (
         [answer(1, 100, 140), progress(2, 140, 150), progress(7, 150, 160)],
         [
             (1, 1, "OPEN", "OPENED", 0),

@@ -1,4 +1,4 @@
-"""Which queues of groups have ended, row by row: what was told, and the rows that come of it."""
+"""Which queues of groups have ended, row by row: what was reported, the rows that come of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACES = (("g", "t", 0), ("g", "t", 1), ("g", "u", 0), ("h", "t", 0))
 Place = tuple[str, str, int]
 
 
-def tell(story: Story, *places: Place) -> dict[Place, int]:
+def report(story: Story, *places: Place) -> dict[Place, int]:
     """A row of each now; their seqs."""
     return {
         (group, topic, queue_id): story.broker.watermark(queue_id, group=group, topic=topic)
@@ -24,13 +24,13 @@ def tell(story: Story, *places: Place) -> dict[Place, int]:
 
 
 def begun() -> tuple[Story, dict[Place, int]]:
-    """A broker that has told all that is there, and what was told last of each by second 5."""
+    """A broker that has reported all that is there, and its last report of each by second 5."""
     story = Story()
     story.at(1)
-    tell(story, *PLACES)
+    report(story, *PLACES)
     story.event("SNAPSHOT", seq_from=1)
     story.at(5)
-    return story, tell(story, *PLACES)
+    return story, report(story, *PLACES)
 
 
 def ended(story: Story) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ def places(rows: list[dict[str, Any]]) -> dict[Place, int]:
 
 
 def test_a_row_has_the_queue_the_tick_behind_its_end_and_the_last_row_of_its_life() -> None:
-    story, told = begun()
+    story, reported = begun()
     story.at(7)
     story.event("GROUP_GONE", group="h")
     story.at(20)
@@ -59,7 +59,7 @@ def test_a_row_has_the_queue_the_tick_behind_its_end_and_the_last_row_of_its_lif
         "topic": "t",
         "queue_id": 0,
         "emitter": story.broker.emitter,
-        "seq": told["h", "t", 0],
+        "seq": reported["h", "t", 0],
         "observed_date": row["observed_date"],
     }
     assert row["observed_date"].toordinal() == 719_163 + START_US // 86_400_000_000
@@ -77,35 +77,37 @@ def test_a_row_has_the_queue_the_tick_behind_its_end_and_the_last_row_of_its_lif
 def test_an_end_takes_every_queue_that_it_is_about_and_no_other(
     ending: dict[str, Any], gone: set[Place]
 ) -> None:
-    story, told = begun()
+    story, reported = begun()
     story.at(8)
     story.event(**ending)
     story.at(20)
-    assert places(ended(story)) == {place: told[place] for place in gone}
+    assert places(ended(story)) == {place: reported[place] for place in gone}
 
 
 def test_a_snapshot_ends_what_it_leaves_out_alone() -> None:
-    story, told = begun()
+    story, reported = begun()
     story.at(8)
-    kept = tell(story, ("g", "t", 1), ("h", "t", 0))
+    kept = report(story, ("g", "t", 1), ("h", "t", 0))
     story.event("SNAPSHOT", seq_from=min(kept.values()))
     story.at(20)
-    assert places(ended(story)) == {place: told[place] for place in [("g", "t", 0), ("g", "u", 0)]}
+    assert places(ended(story)) == {
+        place: reported[place] for place in [("g", "t", 0), ("g", "u", 0)]
+    }
 
 
-def test_each_life_under_one_name_ends_once_and_what_is_told_behind_is_another_one() -> None:
-    story, told = begun()
+def test_each_life_under_one_name_ends_once_and_what_is_reported_behind_is_another_one() -> None:
+    story, reported = begun()
     story.at(8)
     story.event("GROUP_GONE", group="h")
     story.at(12)
-    again = tell(story, ("h", "t", 0))
+    again = report(story, ("h", "t", 0))
     story.at(20)
     rows = ended(story)
-    assert [row["seq"] for row in rows] == [told["h", "t", 0]]
+    assert [row["seq"] for row in rows] == [reported["h", "t", 0]]
     assert rows[0]["seq"] < again["h", "t", 0], "the row of the second life is not ended by it"
     story.event("GROUP_GONE", group="h")
     story.at(30)
-    assert [row["seq"] for row in ended(story)] == [told["h", "t", 0], again["h", "t", 0]]
+    assert [row["seq"] for row in ended(story)] == [reported["h", "t", 0], again["h", "t", 0]]
 
 
 def test_a_broker_that_falls_silent_or_loses_rows_ends_nothing() -> None:

@@ -186,8 +186,8 @@ QUEUE = {"topic": "t", "queue_id": 0, "committed": 80, "pulled": 90}
 
 def moved(at: float, kind: str, client: str, *queues: Row, **values: Any) -> Row:
     """Something about a client and queues."""
-    told = {"kind": kind, "client_id": client, "inferred": kind == "ASSIGNED", "generation": 1}
-    return {"at": at, **told, "queues": list(queues), **values}
+    fields = {"kind": kind, "client_id": client, "inferred": kind == "ASSIGNED", "generation": 1}
+    return {"at": at, **fields, "queues": list(queues), **values}
 
 
 def test_an_interval_is_opened_once_and_closed_by_what_took_the_queue_away() -> None:
@@ -203,8 +203,8 @@ def test_an_interval_is_opened_once_and_closed_by_what_took_the_queue_away() -> 
         moved(6, "EXPIRED", "b"),
     )
     rows, state = computed(OWNERSHIP, {"rebalance_events": events})
-    told = [(row["seq"], row["client_id"], row["queue_id"], row["ended_by"]) for row in rows]
-    assert sorted(told, key=str) == sorted(
+    intervals = [(row["seq"], row["client_id"], row["queue_id"], row["ended_by"]) for row in rows]
+    assert sorted(intervals, key=str) == sorted(
         [
             (1, "a", 0, None),
             (1, "a", 1, None),

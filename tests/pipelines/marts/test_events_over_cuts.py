@@ -19,7 +19,7 @@ from pipelines.marts.declared import in_order
 from tests.amounts import examples
 from tests.pipelines import partition
 from tests.pipelines.gold_lake import SHORT
-from tests.pipelines.marts.event_stories import Operation, bronze_of, stories, told
+from tests.pipelines.marts.event_stories import Operation, bronze_of, played, stories
 from tests.pipelines.marts.literal_facts import EXPOSURES
 
 STEPS = in_order(
@@ -46,7 +46,7 @@ def by_text(rows: list[dict[str, Any]]) -> list[str]:
 def test_any_cut_of_the_shipments_gives_the_same_rows(
     story: list[Operation], data: st.DataObject
 ) -> None:
-    bronze = bronze_of(*told(story, BROKERS))
+    bronze = bronze_of(*played(story, BROKERS))
     count = len(partition.horizons_of(bronze))
     ends = data.draw(st.one_of(st.just(range(count)), st.sets(st.integers(0, count - 1))))
     whole = partition.run(STEPS, bronze, SHORT)
@@ -59,7 +59,7 @@ def test_any_cut_of_the_shipments_gives_the_same_rows(
 @given(stories())
 def test_brokers_and_clusters_of_equal_names_never_mix(story: list[Operation]) -> None:
     """Each cluster has a broker-a whose groups, topics and clients bear the same names."""
-    writers = told(story, (("west", "broker-a"), ("east", "broker-a")))
+    writers = played(story, (("west", "broker-a"), ("east", "broker-a")))
     together = partition.run(STEPS, bronze_of(*writers), SHORT)
     alone = [partition.run(STEPS, bronze_of(writer), SHORT) for writer in writers]
     for table, rows in together.items():

@@ -11,7 +11,7 @@ from tests.pipelines.marts.played_group import played, states, steady
 
 
 @pytest.mark.parametrize(
-    ("produced", "consumed", "behind", "told_s"),
+    ("produced", "consumed", "behind", "reported_s"),
     [
         (1000, 995, 250_000, 310),  # Four minutes behind, and falling further.
         (100, 100, 25_000, 440),  # As far behind, and holding.
@@ -22,23 +22,23 @@ from tests.pipelines.marts.played_group import played, states, steady
     ],
 )
 def test_a_backlog_that_nobody_knew_is_unknown_until_its_course_is_known(
-    produced: float, consumed: float, behind: int, told_s: int
+    produced: float, consumed: float, behind: int, reported_s: int
 ) -> None:
     work = steady(
-        produced=produced, consumed=consumed, behind=behind, commit_s=5, seconds=told_s + 20
+        produced=produced, consumed=consumed, behind=behind, commit_s=5, seconds=reported_s + 20
     )
     [first, then] = states(played(work))
     assert first[1] == "UNKNOWN"
     assert then[1] == "SLOW"
-    assert then[0] <= told_s
+    assert then[0] <= reported_s
 
 
 @pytest.mark.parametrize("far_times", [9, 21])
 def test_how_far_behind_is_slow_at_once_is_a_setting(far_times: int) -> None:
     """Ten minutes behind, and holding: twenty times the 30 s that are allowed."""
     work = steady(produced=100, consumed=100, behind=60_000, commit_s=5, seconds=80)
-    told = states(played(work, Evaluation(far_times=far_times)))
-    assert [state for _, state in told] == (["UNKNOWN", "SLOW"] if far_times < 20 else ["UNKNOWN"])
+    found = states(played(work, Evaluation(far_times=far_times)))
+    assert [state for _, state in found] == (["UNKNOWN", "SLOW"] if far_times < 20 else ["UNKNOWN"])
 
 
 def test_a_backlog_that_is_worked_off_is_catching_up_after_the_first_window() -> None:

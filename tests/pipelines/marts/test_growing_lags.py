@@ -19,9 +19,9 @@ from tests.pipelines.marts.played_group import (
     Work,
     played,
     played_beside,
+    rows_of,
     states,
     steady,
-    told,
     windows,
 )
 from tests.pipelines.marts.reported_story import Emitter, Rows, bronze, second
@@ -34,7 +34,7 @@ SEEN_S = 10
 Gold = dict[str, list[dict[str, Any]]]
 
 
-def one_in(seconds: float, *, per_s: float = 20, tells: bool = True, until: float = 1e9) -> Work:
+def one_in(seconds: float, *, per_s: float = 20, reports: bool = True, until: float = 1e9) -> Work:
     """So many messages a second come; one is finished each so many seconds, and from `until` on all
     that come and sixty a second of those that wait.
     """
@@ -52,16 +52,16 @@ def one_in(seconds: float, *, per_s: float = 20, tells: bool = True, until: floa
         commit_s=5,
         seconds=240,
         stored=lambda offset: (offset - FIRST) / per_s,
-        tells=tells,
+        reports=reports,
     )
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["says what it holds", "is silent"])
+@pytest.mark.parametrize("reports", [True, False], ids=["says what it holds", "is silent"])
 @pytest.mark.parametrize("each_s", [20, 29, 34, 90])
 def test_a_queue_that_finishes_one_message_now_and_then_has_one_window(
-    each_s: float, tells: bool
+    each_s: float, reports: bool
 ) -> None:
-    gold = played(one_in(each_s, tells=tells))
+    gold = played(one_in(each_s, reports=reports))
     assert {state for *_, state in windows(gold)} == {"OPEN"}
     assert len({row["window_id"] for row in gold["stalled_windows"]}) == 1
     begun = next(at for at, state in states(gold) if state != "OK")
@@ -72,7 +72,7 @@ def test_a_queue_that_finishes_one_message_now_and_then_has_one_window(
 
 def test_burrow_warns_of_such_a_queue_from_its_second_commit_on() -> None:
     """A row of docs/burrow.md."""
-    facts = bronze(told(one_in(20)))
+    facts = bronze(rows_of(one_in(20)))
     observed = observations_of([], [], facts["group_watermarks"].to_pylist())
     ticks = Ticks(START_US, START_US + 240 * SECOND, 5 * SECOND)
     (verdicts,) = BurrowRules().judge_group(observed, ticks).queues.values()
@@ -108,7 +108,7 @@ def growing(chance: np.random.Generator, *, seconds: int) -> Work:
         commit_s=5,
         seconds=seconds,
         stored=stored,
-        tells=bool(chance.random() < 0.5),
+        reports=bool(chance.random() < 0.5),
         held_max=int(chance.choice([1, 1000])),
     )
 
@@ -149,7 +149,7 @@ def test_no_one_of_a_thousand_series_that_only_grow_is_ever_ok(seed: int) -> Non
         check_grown(gold)
 
 
-def behind_by_a_share(per_s: float, share: float, *, tells: bool, seconds: int = 320) -> Work:
+def behind_by_a_share(per_s: float, share: float, *, reports: bool, seconds: int = 320) -> Work:
     """A steady deficit that is smaller than what comes between two reports."""
     return Work(
         lambda at: FIRST + int(per_s * at),
@@ -157,7 +157,7 @@ def behind_by_a_share(per_s: float, share: float, *, tells: bool, seconds: int =
         commit_s=5,
         seconds=seconds,
         stored=lambda offset: (offset - FIRST) / per_s,
-        tells=tells,
+        reports=reports,
     )
 
 
@@ -187,7 +187,7 @@ def by_the_second(chance: np.random.Generator, *, seconds: int) -> Work:
         commit_s=int(chance.choice([1, 5])),
         seconds=seconds,
         stored=stored,
-        tells=bool(chance.random() < 0.6),
+        reports=bool(chance.random() < 0.6),
         held_max=int(chance.choice([1, 32, 1000])),
     )
 
@@ -217,10 +217,10 @@ def test_a_deficit_smaller_than_what_reports_hide_is_seen_as_soon_as_messages_wa
     every_s: int,
 ) -> None:
     works = [
-        behind_by_a_share(per_s, share, tells=tells)
+        behind_by_a_share(per_s, share, reports=reports)
         for per_s in (1, 5, 40, 700)
         for share in (0.7, 0.8)
-        for tells in (True, False)
+        for reports in (True, False)
     ]
     golds = played_beside(works, every_s=every_s)
     assert all(check_late(*one) for one in zip(golds, works, strict=True))

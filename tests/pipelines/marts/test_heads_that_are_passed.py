@@ -1,5 +1,5 @@
-"""A head that stands while what lies behind it is finished is told within three slides; calls that
-merely take long are not.
+"""A head that stands while what lies behind it is finished is reported within three slides; calls
+that merely take long are not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def quick(seconds: int = 180, *, rate: float = 20, listeners: int = 20) -> Pool:
     work=st.sampled_from([(2.0, 2), (20.0, 20), (200.0, 20), (200.0, 64)]),
     clock_s=st.sampled_from([0.0, -600.0, 600.0]),
 )
-def test_a_frozen_head_is_told_within_three_slides(
+def test_a_frozen_head_is_reported_within_three_slides(
     at: float, sampled_at: float, work: tuple[float, int], clock_s: float
 ) -> None:
     """Whenever it froze, whenever its client is asked, and whatever the client's clock shows."""
@@ -55,10 +55,10 @@ def test_a_frozen_head_is_told_within_three_slides(
     pool = replace(quick(150, rate=rate, listeners=listeners), sampled_at=sampled_at)
     pool = frozen(replace(pool, client_clock_s=clock_s), at)
     begins = pool.arrive[np.searchsorted(pool.arrive, at)]
-    [(told_at, rule, kind)] = opened(gold_of(pool))
+    [(reported_at, rule, kind)] = opened(gold_of(pool))
     assert (rule, kind) == ("STALLED", "FROZEN_HEAD")
-    assert told_at - begins <= BAR_S
-    assert told_at - begins > SLIDE_S
+    assert reported_at - begins <= BAR_S
+    assert reported_at - begins > SLIDE_S
 
 
 @pytest.mark.parametrize("spread", ["equal", "half more or less", "by chance", "skewed"])
@@ -86,7 +86,7 @@ def test_a_message_of_a_few_seconds_among_quick_ones_is_not_frozen(
     assert opened(gold_of(pool)) == []
 
 
-def test_messages_that_wait_for_a_time_out_are_told_once_and_then_known() -> None:
+def test_messages_that_wait_for_a_time_out_are_reported_once_and_then_known() -> None:
     """One of some thousands takes twelve seconds, again and again: that is how this queue is."""
     pool = quick(900)
     for at in range(100, 890, 40):
@@ -101,32 +101,34 @@ def test_what_all_listeners_wait_for_freezes_no_head(rate: float) -> None:
     assert opened(gold_of(pool)) == []
 
 
-def test_a_head_that_was_passed_until_the_window_was_full_is_told_as_soon() -> None:
+def test_a_head_that_was_passed_until_the_window_was_full_is_reported_as_soon() -> None:
     """Of two thousand messages a second the window spans too much within a second."""
     calls = lengths(0.002, "skewed")
     pool = steady_pool(call_s=calls, rate=2000, listeners=20, seconds=150, before_s=60)
     pool = frozen(pool, 101.3)
-    [(told_at, _, kind)] = opened(gold_of(pool))
+    [(reported_at, _, kind)] = opened(gold_of(pool))
     assert kind == "FROZEN_HEAD"
-    assert told_at <= 101.3 + BAR_S
+    assert reported_at <= 101.3 + BAR_S
 
 
-def test_one_among_long_calls_is_told_when_it_takes_twice_as_long_as_they_hardly_ever_do() -> None:
+def test_one_among_long_calls_is_reported_when_it_takes_twice_as_long_as_they_hardly_ever_do() -> (
+    None
+):
     pool = steady_pool(call_s=lengths(5, "equal"), rate=3, listeners=20, seconds=300)
-    [(told_at, rule, kind)] = opened(gold_of(frozen(pool, 100)))
+    [(reported_at, rule, kind)] = opened(gold_of(frozen(pool, 100)))
     assert (rule, kind) == ("STALLED", "FROZEN_HEAD")
-    assert 130 <= told_at <= 160
+    assert 130 <= reported_at <= 160
     pool = steady_pool(call_s=lengths(60, "equal"), rate=0.7, listeners=64, seconds=500)
     gold = gold_of(frozen(pool, 100), allowed_time_ms=1_200_000)
-    [(told_at, _, kind)] = opened(gold)
+    [(reported_at, _, kind)] = opened(gold)
     assert kind == "FROZEN_HEAD"
-    assert 100 + 2 * 60 <= told_at <= 100 + 3 * 60 + 30
+    assert 100 + 2 * 60 <= reported_at <= 100 + 3 * 60 + 30
 
 
-def test_of_calls_whose_length_nobody_tells_the_window_decides() -> None:
-    pool = frozen(replace(quick(200), tells_times=False), 100)
-    [(told_at, _, _)] = opened(gold_of(pool))
-    assert 130 <= told_at <= 140
+def test_of_calls_whose_length_nobody_reports_the_window_decides() -> None:
+    pool = frozen(replace(quick(200), reports_times=False), 100)
+    [(reported_at, _, _)] = opened(gold_of(pool))
+    assert 130 <= reported_at <= 140
 
 
 def test_the_finding_says_what_it_rests_on() -> None:
@@ -147,7 +149,7 @@ def test_a_head_that_is_finished_at_last_closes_its_window() -> None:
 
 @settings(max_examples=5, deadline=None)
 @given(st.sets(st.integers(0, 38)))
-def test_any_cut_tells_it_at_the_same_tick(ends: set[int]) -> None:
+def test_any_cut_reports_it_at_the_same_tick(ends: set[int]) -> None:
     """One head stands for a while and moves on, another one stays."""
     pool = frozen(frozen(quick(200), 61.3, for_s=20), 133.3)
     whole = gold_of(pool)

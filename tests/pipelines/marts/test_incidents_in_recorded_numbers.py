@@ -18,8 +18,8 @@ NEXT_LIFE = NOON + 300 * SECOND
 def report(seq: int, client: str | None, offset: int, previous: int, end: int) -> Row:
     """An accepted report in second `seq`, of a queue that ends at `end`."""
     known = {"path": "COMMIT_RPC", "trigger": "TIMER", "accepted": True, "min_offset": 0}
-    told = {"offset": offset, "previous_offset": previous, "max_offset": end}
-    return {"at": seq, "seq": seq, "client_id": client, **known, **told}
+    fields = {"offset": offset, "previous_offset": previous, "max_offset": end}
+    return {"at": seq, "seq": seq, "client_id": client, **known, **fields}
 
 
 def violations(*reports: Row) -> list[Row]:

@@ -53,7 +53,7 @@ class Broker:
         self.second += seconds
         self.emitter.at(self.second)
 
-    def tell(self, move: tuple[Any, ...]) -> None:
+    def report(self, move: tuple[Any, ...]) -> None:
         """One move of the story."""
         emitter = self.emitter
         match move:
@@ -78,8 +78,8 @@ class Broker:
                 held = 0 if head in (None, "dropped") else 4
                 dropped = head == "dropped"
                 emitter.sample(queue, held_count=held, head_message_id=head, dropped=dropped)
-            case ("client" | "unpulled" | "stack" | "step" | "finished" | "pulled", *told):
-                self._tell_more(move[0], *told)
+            case ("client" | "unpulled" | "stack" | "step" | "finished" | "pulled", *reported):
+                self._report_more(move[0], *reported)
             case ("drift", queue, change, seconds):
                 self._drift(queue, change, seconds)
             case ("event", kind):
@@ -95,10 +95,10 @@ class Broker:
             case _:
                 emitter.ship()
 
-    def _tell_more(self, what: str, *told: Any) -> None:
+    def _report_more(self, what: str, *fields: Any) -> None:
         """What a client says, or fails to say, and what becomes of the clock."""
         emitter = self.emitter
-        match what, *told:
+        match what, *fields:
             case "client", queue, how:
                 emitter.sample(queue, attended=how == "attends", answered=how != "is mute")
             case "unpulled", queue, behind:
@@ -154,12 +154,12 @@ def test_any_cut_gives_the_same_rows(
     rows: Rows = {}
     brokers = (Broker(rows, "broker-a"), Broker(rows, "broker-b"))
     for is_second, move in story:
-        brokers[is_second].tell(move)
+        brokers[is_second].report(move)
     for broker in brokers:
         broker.go(3)
         broker.emitter.ship()
-    told = bronze(rows)
-    shipments = len(horizons_of(told))
-    whole = run(JUDGES, told, SHORT)
-    assert run(JUDGES, told, SHORT, ends=range(shipments)) == whole
-    assert run(JUDGES, told, SHORT, ends=(end for end in ends if end < shipments)) == whole
+    reported = bronze(rows)
+    shipments = len(horizons_of(reported))
+    whole = run(JUDGES, reported, SHORT)
+    assert run(JUDGES, reported, SHORT, ends=range(shipments)) == whole
+    assert run(JUDGES, reported, SHORT, ends=(end for end in ends if end < shipments)) == whole

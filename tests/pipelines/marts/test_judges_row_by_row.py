@@ -33,7 +33,7 @@ LIFECYCLE = pa.schema(
 
 
 class Story:
-    """One broker, told second by second; a queue is as it was told last."""
+    """One broker, played second by second; a queue is as it was reported last."""
 
     def __init__(self) -> None:
         self.rows: Rows = {}
@@ -57,8 +57,8 @@ class Story:
 
     def gold(self) -> dict[str, list[dict[str, Any]]]:
         """Rows per mart, over one cycle, in the order in which they were made."""
-        told = bronze(self.rows)
-        facts = facts_between(told, {}, horizons_of(told)[-1])
+        reported = bronze(self.rows)
+        facts = facts_between(reported, {}, horizons_of(reported)[-1])
         facts["lifecycle"] = self.lifecycle_facts()
         done = compute(JUDGES, facts, {}, SHORT)
         return {name: rows.to_pylist() for name, rows in done.rows.items()}
@@ -75,7 +75,7 @@ def test_lag_is_exact_or_null_with_a_reason() -> None:
     story = Story()
     broker = story.broker
     since = {"store_time_at_committed": START_US + 4 * SECOND}
-    told = [
+    marks = [
         {"committed_state": "EXACT", **since},
         {"committed": 100, "committed_state": "AT_END"},
         {"committed": None, "committed_state": "NONE"},
@@ -84,7 +84,7 @@ def test_lag_is_exact_or_null_with_a_reason() -> None:
         {"message_model": "BROADCASTING", **since},
         {"committed_state": "UNREADABLE", **since},
     ]
-    for number, values in enumerate(told):
+    for number, values in enumerate(marks):
         broker.at(10 + number)
         broker.watermark(**values)
     story.at(20)
@@ -165,18 +165,18 @@ def test_a_head_that_stands_opens_a_window_that_names_it_and_moving_on_closes_it
     assert closed["window_id"] == opened["window_id"]
 
 
-def test_what_a_crash_would_repeat_is_told_on_the_grid_while_a_head_stands() -> None:
+def test_what_a_crash_would_repeat_is_reported_on_the_grid_while_a_head_stands() -> None:
     story = Story()
     standing(story, until=32)
-    told = bronze(story.rows)
-    facts = facts_between(told, {}, horizons_of(told)[-1])
+    reported = bronze(story.rows)
+    facts = facts_between(reported, {}, horizons_of(reported)[-1])
     judged = compute(JUDGES, facts, {}, SHORT).state["exposures"]["open"].to_pylist()
     [exposure] = judged
     assert (exposure["from_offset"], exposure["to_offset"]) == (80, 120)
     assert exposure["revision"] == 3, "opened, and revised at 20 and 30 s"
 
 
-def test_a_group_is_told_when_it_changed_and_otherwise_each_ten_minutes() -> None:
+def test_a_group_is_reported_when_it_changed_and_otherwise_each_ten_minutes() -> None:
     story = Story()
     broker = story.at(8)
     story.event("SNAPSHOT", seq_from=1)
@@ -218,9 +218,9 @@ def test_a_group_is_as_its_worst_queue(values: dict[str, Any], state: str, reaso
     for at in (1, 3, 5, 7, 9):
         story.at(at).watermark(**values)
     story.at(11)
-    told = story.gold()["group_state"][-1]
-    assert told["state"] == state
-    assert told["reason"].startswith(reason)
+    newest = story.gold()["group_state"][-1]
+    assert newest["state"] == state
+    assert newest["reason"].startswith(reason)
 
 
 def test_a_queue_that_says_nothing_is_unchanged_while_its_broker_s_horizon_goes_on() -> None:
@@ -288,13 +288,13 @@ def test_a_loss_of_rows_makes_everything_of_a_broker_unknown_until_its_next_snap
     story.at(71)
     story.event("SNAPSHOT", seq_from=loss + 1)
     story.at(85)
-    told = [
+    lags = [
         (second(row["observed_at"]), row["state"], row["lag_messages"])
         for row in story.gold()["group_state"]
     ]
-    assert (32, "UNKNOWN", None) in told
-    assert not [row for row in told if 32 < row[0] < 72], "nothing is concluded in between"
-    assert (72, "OK", 4) in told
+    assert (32, "UNKNOWN", None) in lags
+    assert not [row for row in lags if 32 < row[0] < 72], "nothing is concluded in between"
+    assert (72, "OK", 4) in lags
     unknown = [row for row in story.gold()["group_state"] if row["state"] == "UNKNOWN"]
     assert {row["reason"] for row in unknown} == {
         f"Nothing is known of group g on broker-a: {WORDS['SPOOL_LOSS']}."
@@ -315,11 +315,11 @@ def test_a_broker_that_was_dead_for_a_while_makes_its_groups_unknown() -> None:
     broker.ship()
     broker.at(91)
     broker.ship()
-    told = [
+    lags = [
         (second(row["observed_at"]), row["state"], row["lag_messages"])
         for row in run(JUDGES, bronze(rows), SHORT)["group_state"]
     ]
-    assert told == [
+    assert lags == [
         (0, "OK", 5),
         (10, "OK", 5),
         (22, "UNKNOWN", None),
@@ -387,9 +387,9 @@ def test_a_group_far_behind_is_slow_in_its_second_window_until_it_is_certain_to_
 ) -> None:
     rates = {"produced": 1000, "consumed": consumed, "behind": 1_045_000}
     gold = consuming(**rates, commit_s=5, seconds=seconds).gold()
-    told = gold["group_state"][-1]
-    assert (told["state"], told["trend"]) == (state, trend)
-    assert words in told["reason"]
+    newest = gold["group_state"][-1]
+    assert (newest["state"], newest["trend"]) == (state, trend)
+    assert words in newest["reason"]
     shown = [(row["rule"], row["state"]) for row in gold.get("stalled_windows", [])]
     assert (
         shown

@@ -18,10 +18,10 @@ from tests.pipelines.marts.reported_story import Emitter, bronze, second
 from tests.pipelines.partition import horizons_of, run
 
 
-def test_a_group_that_keeps_up_has_no_causes_whatever_its_members_tell() -> None:
+def test_a_group_that_keeps_up_has_no_causes_whatever_its_members_report() -> None:
     story = Story()
     story.stats(listeners_busy=20, listeners_queued=900, flow_count_ms=50_000)
-    assert story.run(40, sent=(20, 20), done=(20, 20)).told() == []
+    assert story.run(40, sent=(20, 20), done=(20, 20)).cause_rows() == []
 
 
 def test_a_saturated_pool_is_named_with_its_listeners_and_what_they_can_do() -> None:
@@ -63,10 +63,10 @@ def test_rests_of_pulls_are_named_by_what_there_was_too_much_of(kind: str) -> No
 
 def at_rest(story: Story, queue: int = 0, **values: Any) -> None:
     """A member says that it pulls a queue no more: too much lies behind an unfinished message."""
-    told = {"first_held": 7, "held_count": 1, "finished_count": 2_000, "resting": "SPAN"}
+    fields = {"first_held": 7, "held_count": 1, "finished_count": 2_000, "resting": "SPAN"}
     now_us = story.broker.now_us
     times = {"head_since": now_us - 40 * SECOND, "last_pull_time": now_us}
-    story.broker.sample(queue, **{"client_id": "c@1", **told, **times, **values})
+    story.broker.sample(queue, **{"client_id": "c@1", **fields, **times, **values})
 
 
 def test_a_queue_that_is_not_pulled_for_its_head_is_named_with_what_is_behind() -> None:
@@ -133,7 +133,7 @@ def test_a_listener_whose_calls_grew_is_slow_by_its_p99() -> None:
     )
 
 
-def test_a_client_that_tells_no_percentiles_is_slow_by_its_mean() -> None:
+def test_a_client_that_reports_no_percentiles_is_slow_by_its_mean() -> None:
     story = Story()
     java = {"consume_ms_p99": None, "consume_ms_p50": None, "listeners_busy": None, "calls": None}
     story.stats(**java)
@@ -161,7 +161,7 @@ def test_a_hot_queue_stays_hot_when_nothing_is_sent_any_more() -> None:
     row = story.run(40, sent=(0, 0), done=(10, 10)).causes()["HOT_QUEUE"]
     assert "nothing was sent lately, and most to it before" in row["evidence"]
     assert (row["measured"], row["unit"]) == (100, "% of the lag")
-    assert "LAGGING_QUEUE" not in {one["cause"] for one in story.told()}
+    assert "LAGGING_QUEUE" not in {one["cause"] for one in story.cause_rows()}
 
 
 def test_a_cause_that_moves_about_its_limit_does_not_come_and_go() -> None:
@@ -170,16 +170,16 @@ def test_a_cause_that_moves_about_its_limit_does_not_come_and_go() -> None:
         for queued in (9, 0):
             story.stats(listeners_busy=20, listeners_queued=queued)
             story.run(2, sent=(20, 20), done=(5, 5))
-    told = [row for row in story.told() if second(row["observed_at"]) >= 50]
-    assert {row["cause"] for row in told} == {"LISTENERS_SATURATED"}
-    assert len(told) <= 3, "again each two windows, and not with each change"
+    later = [row for row in story.cause_rows() if second(row["observed_at"]) >= 50]
+    assert {row["cause"] for row in later} == {"LISTENERS_SATURATED"}
+    assert len(later) <= 3, "again each two windows, and not with each change"
 
 
 def test_a_group_about_what_it_is_allowed_does_not_come_and_go() -> None:
     story = behind(listeners_busy=20, listeners_queued=9)
     for _ in range(8):
         story.run(2, sent=(20, 20), done=(30, 30)).run(2, sent=(20, 20), done=(10, 10))
-    assert "NONE" not in {row["cause"] for row in story.told()}
+    assert "NONE" not in {row["cause"] for row in story.cause_rows()}
 
 
 def test_a_member_that_left_takes_what_it_was_named_for_along() -> None:
@@ -208,14 +208,14 @@ def test_a_listener_with_hardly_anything_to_do_holds_up_nobody() -> None:
 
 def test_a_rate_that_ended_was_no_burst() -> None:
     story = Story().run(30, sent=(30, 30), done=(20, 20)).run(60, sent=(0, 0), done=(1, 1))
-    assert "BURST" not in {row["cause"] for row in story.told()}
+    assert "BURST" not in {row["cause"] for row in story.cause_rows()}
 
 
 def test_members_without_queues_of_two_topics_are_one_cause() -> None:
     story = behind(group_members=3, topic_queues=2, queues_held=1)
     for topic in ("t", "u"):
         story.stats("c@2", topic=topic, group_members=3, queues_held=0)
-    found = story.run(3, sent=(20, 20), done=(5, 5)).told()
+    found = story.run(3, sent=(20, 20), done=(5, 5)).cause_rows()
     rows = [row for row in found if row["cause"] == "FEWER_QUEUES_THAN_MEMBERS"]
     assert len({row["observed_at"] for row in rows}) == len(rows), "a row a cause and tick"
     assert "The same holds for" in rows[-1]["evidence"]
@@ -319,15 +319,15 @@ def test_a_member_that_holds_nothing_though_there_are_queues_enough_is_named() -
     assert (row["measured"], row["client_id"], row["share_percent"]) == (1, "c@2", 50)
 
 
-@pytest.mark.parametrize("told", [None, 2], ids=["has not divided them", "has taken none yet"])
+@pytest.mark.parametrize("progress", [None, 2], ids=["has not divided them", "has taken none yet"])
 def test_a_member_that_has_just_joined_is_given_time_to_divide_the_queues(
-    told: int | None,
+    progress: int | None,
 ) -> None:
     """With queues enough for all, one is given to it as soon as another lets go of it."""
     story = behind(group_members=2, topic_queues=2, queues_held=2)
-    story.stats("c@2", group_members=told, topic_queues=told, queues_held=0)
+    story.stats("c@2", group_members=progress, topic_queues=progress, queues_held=0)
     assert set(story.run(20, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
-    story.stats("c@2", group_members=told, topic_queues=told, queues_held=0)
+    story.stats("c@2", group_members=progress, topic_queues=progress, queues_held=0)
     assert "MEMBERS_WITHOUT_QUEUES" in story.run(8, sent=(20, 20), done=(5, 5)).causes()
 
 
@@ -340,8 +340,8 @@ def test_a_member_that_left_is_not_looked_at() -> None:
     assert set(story.run(3, sent=(20, 20), done=(5, 5)).causes()) == {"UNKNOWN"}
 
 
-def test_what_was_told_before_rows_were_lost_is_no_cause_behind_them() -> None:
-    """What has changed since may be among them; whoever lives tells it anew."""
+def test_what_was_reported_before_rows_were_lost_is_no_cause_behind_them() -> None:
+    """What has changed since may be among them; whoever lives reports it anew."""
     story = behind()
     story.stats("c@2", group_members=4, topic_queues=2, queues_held=0, flow_bytes_ms=40_000)
     for queue in (0, 1):
@@ -384,7 +384,7 @@ def test_a_few_retries_are_no_cause() -> None:
     assert "RETRIES" not in story.causes()
 
 
-def test_a_burst_is_told_with_what_is_usual_even_when_it_is_over() -> None:
+def test_a_burst_is_reported_with_what_is_usual_even_when_it_is_over() -> None:
     story = Story().run(60, sent=(10, 10), done=(10, 10))
     story.run(5, sent=(400, 400), done=(10, 10))
     story.run(25, sent=(10, 10), done=(12, 12))
@@ -398,7 +398,7 @@ def test_a_group_that_falls_behind_what_is_usual_has_no_burst() -> None:
     assert "BURST" not in Story().run(80, sent=(30, 30), done=(10, 10)).causes()
 
 
-def test_reads_from_far_behind_the_end_are_told_for_as_long_as_they_go_on() -> None:
+def test_reads_from_far_behind_the_end_are_reported_for_as_long_as_they_go_on() -> None:
     cold = {"group": "g", "topic": "t", "pulls": 50, "messages": 400, "size_bytes": 400_000}
     cold |= {"behind_bytes_max": 9_000, "resident_bytes": 8_000, "messages_a_pull_max": 8}
     story = behind()
@@ -494,17 +494,17 @@ def test_without_facts_the_cause_is_unknown_and_the_reason_is_said() -> None:
 def test_a_group_that_has_caught_up_says_so_once() -> None:
     story = behind(listeners_busy=20, listeners_queued=9)
     story.run(40, sent=(0, 0), done=(50, 50))
-    rows = story.told()
+    rows = story.cause_rows()
     assert [row["cause"] for row in rows if row["cause"] == "NONE"] == ["NONE"]
     last = max(rows, key=lambda row: row["observed_at"])
     assert last["cause"] == "NONE"
     assert last["lag_messages"] <= 100, "five seconds of what was sent lately"
 
 
-def test_causes_are_told_when_they_change_and_again_each_two_windows() -> None:
+def test_causes_are_reported_when_they_change_and_again_each_two_windows() -> None:
     story = behind(listeners_busy=20, listeners_queued=9)
     story.run(40, sent=(20, 20), done=(5, 5))
-    times = [second(row["observed_at"]) for row in story.told() if row["cause"] != "UNKNOWN"]
+    times = [second(row["observed_at"]) for row in story.cause_rows() if row["cause"] != "UNKNOWN"]
     steps = [after - before for before, after in pairwise(times)]
     assert set(steps) == {2 * SHORT.window_us / SECOND}
 
@@ -514,7 +514,7 @@ def test_causes_are_unknown_while_the_broker_says_nothing() -> None:
     story.now += 120
     story.broker.at(story.now)
     story.broker.boot()
-    rows = story.run(3, sent=(0, 0), done=(0, 0)).told()
+    rows = story.run(3, sent=(0, 0), done=(0, 0)).cause_rows()
     dead = [row for row in rows if "reported nothing more" in row["evidence"]]
     assert [row["cause"] for row in dead] == ["UNKNOWN"]
 
@@ -538,7 +538,7 @@ def test_two_brokers_and_two_groups_do_not_mix() -> None:
         other.watermark(0, committed=20 * at, max_offset=20 * at, committed_state="AT_END")
         other.watermark(0, group="h", committed=5 * at, max_offset=20 * at)
         other.ship()
-    rows = story.told()
+    rows = story.cause_rows()
     assert {(row["broker"], row["group"]) for row in rows} == {
         ("broker-a", "g"),
         ("broker-b", "h"),
@@ -579,7 +579,9 @@ def test_one_hot_queue_of_a_thousand_is_named_however_much_is_sent_to_the_others
     row = found["LAGGING_QUEUE" if "LAGGING_QUEUE" in found else "HOT_QUEUE"]
     assert (row["topic"], row["queue_id"], row["share_percent"]) == ("t", 7, 100)
     assert "its fair part of 1,000 queues is 0.1 %" in row["evidence"]
-    assert on_many_queues(5).told() == [], "queues that are reported each five seconds are not late"
+    assert on_many_queues(5).cause_rows() == [], (
+        "queues that are reported each five seconds are not late"
+    )
 
 
 STEPS_OF_A_STORY = st.lists(
@@ -630,11 +632,11 @@ def play(operations: list[tuple[str, int, int]]) -> Story:
 def test_any_cut_of_the_shipments_gives_the_same_causes(
     operations: list[tuple[str, int, int]], data: st.DataObject
 ) -> None:
-    told = bronze(play(operations).rows)
-    count = len(horizons_of(told))
+    reported = bronze(play(operations).rows)
+    count = len(horizons_of(reported))
     ends = data.draw(st.sets(st.integers(0, count - 1), max_size=6))
-    whole = run(STEPS, told, SHORT)["lag_causes"]
-    assert run(STEPS, told, SHORT, ends=ends)["lag_causes"] == whole
+    whole = run(STEPS, reported, SHORT)["lag_causes"]
+    assert run(STEPS, reported, SHORT, ends=ends)["lag_causes"] == whole
 
 
 def test_a_group_of_which_only_retries_wait_is_looked_at_like_any_other() -> None:
@@ -644,4 +646,4 @@ def test_a_group_of_which_only_retries_wait_is_looked_at_like_any_other() -> Non
         story.broker.at(at_s)
         story._watermark(0, "%RETRY%g", 20 * at_s, 5)
         story.broker.ship()
-    assert {row["group"] for row in story.told()} == {"g"}
+    assert {row["group"] for row in story.cause_rows()} == {"g"}

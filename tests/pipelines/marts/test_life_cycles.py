@@ -124,8 +124,8 @@ def test_a_risk_ends_with_its_queue_and_an_earlier_life_is_compared_with_nothing
 
 
 def test_a_group_made_again_is_another_life() -> None:
-    told = facts("group_watermarks", marked(1, "t"), marked(2, "t", group="h"))
-    _, state = computed(RISKS, {"group_watermarks": told})
+    reported = facts("group_watermarks", marked(1, "t"), marked(2, "t", group="h"))
+    _, state = computed(RISKS, {"group_watermarks": reported})
     gone = facts("lifecycle", event(9, "GROUP_GONE", group="g"))
     _, state = computed(RISKS, {"lifecycle": gone}, state)
     anew = marked(10, "t", pulled=3, committed=3, persisted=None)

@@ -27,8 +27,8 @@ COLUMNS = ("outcome", "from_offset", "to_offset", "messages", "error_messages", 
 def mark(seq: int, committed: int | None, end: int, **more: Any) -> tuple[str, Row]:
     """The group's marks on a queue that begins at 0, read by the member one."""
     known = {"pulled": committed, "min_offset": 0, "last_puller": "one", "members": 1}
-    told = {"seq": seq, "at": seq, "committed": committed, "max_offset": end}
-    return "group_watermarks", {"committed_state": "EXACT", "reports": 1, **known, **told, **more}
+    fields = {"seq": seq, "at": seq, "committed": committed, "max_offset": end}
+    return "group_watermarks", {"committed_state": "EXACT", "reports": 1, **known, **fields, **more}
 
 
 def gone(seq: int, **more: Any) -> tuple[str, Row]:
@@ -44,9 +44,9 @@ def again(seq: int, *, polled: bool = False) -> tuple[str, Row]:
 
 def commit(seq: int, offset: int, end: int, **more: Any) -> tuple[str, Row]:
     """A report of an offset that was stored."""
-    told = {"path": "COMMIT_RPC", "trigger": "TIMER", "accepted": True, "client_id": "one"}
+    fields = {"path": "COMMIT_RPC", "trigger": "TIMER", "accepted": True, "client_id": "one"}
     place = {"offset": offset, "min_offset": 0, "max_offset": end, "previous_offset": None}
-    return "consume_offsets", {"seq": seq, "at": seq, **told, **place, **more}
+    return "consume_offsets", {"seq": seq, "at": seq, **fields, **place, **more}
 
 
 def goes_on(seq: int, offset: int, end: int) -> tuple[str, Row]:
@@ -58,37 +58,37 @@ def pulls(seq: int, offset: int, end: int, group_is_at: int | None = None) -> tu
     """A broker shows that a member pulls from an offset: the first of its group, or further than
     its group is.
     """
-    told = {"path": "PULL", "accepted": False, "previous_offset": group_is_at}
-    return commit(seq, offset, end, **told)
+    fields = {"path": "PULL", "accepted": False, "previous_offset": group_is_at}
+    return commit(seq, offset, end, **fields)
 
 
 def window(seq: int, first: int | None, committed: int | None = None) -> tuple[str, Row]:
     """What the member one holds of the queue."""
     held = {"held_count": 0 if first is None else 1, "held_bytes": 0, "first_held": first}
-    told = {"client_id": "one", "client_committed": committed, "locked": False, "dropped": False}
-    return "client_windows", {"seq": seq, "at": seq, **held, **told}
+    fields = {"client_id": "one", "client_committed": committed, "locked": False, "dropped": False}
+    return "client_windows", {"seq": seq, "at": seq, **held, **fields}
 
 
 def left(seq: int) -> tuple[str, Row]:
     """The member one leaves."""
-    told = {"kind": "LEFT", "client_id": "one", "inferred": False, "generation": 2, "queues": []}
-    return "rebalance_events", {"seq": seq, "at": seq, **told}
+    fields = {"kind": "LEFT", "client_id": "one", "inferred": False, "generation": 2, "queues": []}
+    return "rebalance_events", {"seq": seq, "at": seq, **fields}
 
 
-def asked(seq: int, told_offset: int | None) -> tuple[str, Row]:
+def asked(seq: int, answer: int | None) -> tuple[str, Row]:
     """The member one asks where to go on."""
     return "offset_answers", {
         "seq": seq,
         "at": seq,
         "client_id": "one",
-        "told_offset": told_offset,
+        "told_offset": answer,
     }
 
 
-def tables(*told: tuple[str, Row]) -> dict[str, Any]:
+def tables(*rows: tuple[str, Row]) -> dict[str, Any]:
     """Facts by table."""
-    names = dict.fromkeys(name for name, _ in told)
-    return {name: facts(name, *(row for table, row in told if table == name)) for name in names}
+    names = dict.fromkeys(name for name, _ in rows)
+    return {name: facts(name, *(row for table, row in rows if table == name)) for name in names}
 
 
 TOLD = [mark(1, 10, 10), gone(5), again(7)]
@@ -141,7 +141,7 @@ STORIES: dict[str, tuple[list[tuple[str, Row]], list[tuple[Any, ...]]]] = {
         [*TOLD, commit(8, 10, 6), commit(9, 6, 6)],
         [("PASSED_OVER", 0, 6, 6, None, "EXACT")],
     ),
-    "a broker tells the offset of old to whoever asks, and it is valid again": (
+    "a broker answers the offset of old to whoever asks, and it is valid again": (
         [*TOLD, asked(8, 10), mark(9, 10, 14)],
         [("PASSED_OVER", 0, 10, 10, None, "EXACT")],
     ),
@@ -272,13 +272,13 @@ STORIES: dict[str, tuple[list[tuple[str, Row]], list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_where_a_group_began_in_a_new_life_is_told_however_cycles_are_cut(name: str) -> None:
+def test_where_a_group_began_in_a_new_life_is_reported_however_cycles_are_cut(name: str) -> None:
     story, expected = STORIES[name]
     rows, state = computed(PASSED_OVER, tables(*story))
     assert only(rows, *COLUMNS) == expected
     carried, parts = None, []
-    for told in story:
-        made, carried = computed(PASSED_OVER, tables(told), carried)
+    for table_and_row in story:
+        made, carried = computed(PASSED_OVER, tables(table_and_row), carried)
         parts += made
     assert parts == rows
     for table in ("positions", "commits", "earlier", "cases"):
@@ -366,9 +366,9 @@ def test_an_offset_of_old_that_is_set_to_the_end_is_no_fall_of_the_new_life() ->
         (9, "MONOTONIC", "EARLIER_LIFE"),
     ]
     steps = in_order([EXPOSURES, OFFSET_VIOLATIONS, RISKS])
-    told = tables(*story)
+    reported = tables(*story)
     given = {
-        name: told.get(name, no_facts(name))
+        name: reported.get(name, no_facts(name))
         for step in steps
         for name in step.reads
         if name in BY_NAME

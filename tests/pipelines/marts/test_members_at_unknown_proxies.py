@@ -54,9 +54,9 @@ def test_members_are_unknown_with_the_reason_in_gold_and_on_the_page(unknown: An
 
 
 def test_a_group_that_stands_is_not_said_to_have_no_member(unknown: Any) -> None:
-    told = [row["evidence"] for row in unknown["stalled_windows"]]
-    assert told, "it stands all the same"
-    assert not [one for one in told if "no member" in one]
+    reported = [row["evidence"] for row in unknown["stalled_windows"]]
+    assert reported, "it stands all the same"
+    assert not [one for one in reported if "no member" in one]
     assert {row["kind"] for row in unknown["stalled_windows"]} <= {"UNDETERMINED"}
 
 
@@ -67,10 +67,10 @@ def test_a_group_that_nobody_is_a_member_of_is(tmp_path: Path) -> None:
     assert members_text(0, pl.DataFrame(gold["consumer_lag"][-1:])) == "0"
 
 
-def test_who_joined_through_a_proxy_is_told_with_language_version_and_subscription(
+def test_who_joined_through_a_proxy_is_reported_with_language_version_and_subscription(
     unknown: Any,
 ) -> None:
     (row,) = unknown["rebalances"]
-    told = [row[name] for name in ("client_id", "language", "client_version", "proxy")]
-    assert told == ["c@1", "PYTHON", 513, "192.0.2.9:8080"]
+    reported = [row[name] for name in ("client_id", "language", "client_version", "proxy")]
+    assert reported == ["c@1", "PYTHON", 513, "192.0.2.9:8080"]
     assert row["subscription"] == ["orders:*"]

@@ -228,7 +228,7 @@ def _assert_good_is_judged(table: str, columns: Sequence[Column]) -> None:
 
 
 @pytest.mark.parametrize("table", [table.name for table in TABLES if table.name != "shipments"])
-def test_a_whole_row_is_sound_and_each_null_and_number_below_0_is_told(table: str) -> None:
+def test_a_whole_row_is_sound_and_each_null_and_number_below_0_is_named(table: str) -> None:
     rows: Rows = {}
     broker = Story(rows)
     broker.report(table, **WHOLE[table])
@@ -250,18 +250,18 @@ def test_a_whole_row_is_sound_and_each_null_and_number_below_0_is_told(table: st
 
 
 @pytest.mark.parametrize("words", [True, False], ids=["as texts of a dictionary", "as texts"])
-def test_a_word_of_a_later_version_is_told_and_its_row_stays(words: bool) -> None:
+def test_a_word_of_a_later_version_is_reported_and_its_row_stays(words: bool) -> None:
     for (table, column), known in WORDS.items():
         rows: Rows = {}
         broker = Story(rows)
         for word in (*known, "OF_TOMORROW"):
             broker.spoil(table, column, word)
         broker.ship()
-        told = bronze_table(table, rows[table])
+        bronze = bronze_table(table, rows[table])
         if words:
-            place = told.schema.get_field_index(column)
-            told = told.set_column(place, column, told[column].dictionary_encode())
-        left, odd = sound(table, told)
+            place = bronze.schema.get_field_index(column)
+            bronze = bronze.set_column(place, column, bronze[column].dictionary_encode())
+        left, odd = sound(table, bronze)
         assert (left.num_rows, odd) == (len(known) + 1, (Odd(table, column, UNKNOWN_WORD, 1),))
 
 
@@ -276,7 +276,7 @@ def test_the_state_of_a_later_version_is_unknown_with_the_reason() -> None:
     assert (row["provenance"], row["unknown_reason"]) == ("UNKNOWN", "WORD_NOT_KNOWN")
 
 
-def test_a_cycle_goes_on_and_tells_table_column_and_rule(tmp_path: Path) -> None:
+def test_a_cycle_goes_on_and_names_table_column_and_rule(tmp_path: Path) -> None:
     broker = ForeignWriter(tmp_path)
     for second in range(0, 60, 4):
         broker.at(second)

@@ -1,5 +1,5 @@
 """Rows of a broker that is watched from outside say that they were polled, and how far they may be
-off; rows of one that tells of itself do not. The same rows come out however cycles are cut.
+off; rows of one that reports itself do not. The same rows come out however cycles are cut.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mark(writer: BronzeWriter, second: float, committed: int, end: int) -> None:
     )
 
 
-def told(folder: Path, *, changes_s: int | None = None) -> Any:
+def both_reported(folder: Path, *, changes_s: int | None = None) -> Any:
     """The same story by an observer and by a broker of its own: six looks."""
     observer, broker = BronzeWriter(folder, broker="seen"), BronzeWriter(folder, broker="own")
     observer.emitter = "cluster-1/seen/observer"
@@ -56,7 +56,7 @@ def told(folder: Path, *, changes_s: int | None = None) -> Any:
 
 @pytest.fixture(scope="module")
 def gold(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    return run(STEPS, told(tmp_path_factory.mktemp("polled")), Evaluation())
+    return run(STEPS, both_reported(tmp_path_factory.mktemp("polled")), Evaluation())
 
 
 def of(gold: dict[str, list[dict[str, Any]]], name: str, broker: str) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def test_what_was_polled_is_observed_with_an_error_of_a_period(gold: Any) -> Non
     assert {(row["provenance"], row["error_ms"]) for row in states} == {("OBSERVED", 10_000)}
 
 
-def test_what_was_told_has_no_error(gold: Any) -> None:
+def test_what_was_emitted_has_no_error(gold: Any) -> None:
     rows = of(gold, "consumer_lag", "own")
     assert {row["provenance"] for row in rows} == {"EXACT"}
     assert {(row["error_ms"], row["error_messages"]) for row in rows} == {(None, None)}
@@ -86,8 +86,8 @@ def test_what_was_told_has_no_error(gold: Any) -> None:
     assert same[0] == same[1]
 
 
-def test_a_period_holds_from_when_it_was_told_whatever_a_cycle_holds(tmp_path: Path) -> None:
-    bronze = told(tmp_path, changes_s=6)
+def test_a_period_holds_from_when_it_was_reported_whatever_a_cycle_holds(tmp_path: Path) -> None:
+    bronze = both_reported(tmp_path, changes_s=6)
     whole = run(STEPS, bronze, Evaluation())
     errors = [row["error_ms"] for row in of(whole, "consumer_lag", "seen")]
     assert errors == [10_000] * 6 + [20_000] * 6

@@ -1,5 +1,5 @@
 """Predictions speak of the instant before, by cause, from exact ranges: certain is only what was
-finished at that instant, and what a reader is told to begin with comes again.
+finished at that instant, and what a reader is answered to begin with comes again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def held(
     takes_all: bool | None = None,
 ) -> Row:
     """A sample: these ranges held, so many finished at or above the consume offset."""
-    told = [{"from_offset": begin, "to_offset": end} for begin, end in ranges]
+    rows = [{"from_offset": begin, "to_offset": end} for begin, end in ranges]
     count = sum(end - begin for begin, end in ranges)
-    known = {"client_id": "a", "held_ranges": told, "held_count": count, "dropped": False}
+    known = {"client_id": "a", "held_ranges": rows, "held_count": count, "dropped": False}
     marks = {"finished_count": finished, "client_committed": base}
     return {**known, **marks, "takes_all": takes_all}
 
@@ -48,7 +48,7 @@ def held(
         (held(finished=0, base=90), 0),
         (held((80, 95), finished=5), 0),  # Finished beyond what the broker knows as pulled.
         (held((80, 84), finished=2), 2),  # Of 84 to 89 two were finished; then more was pulled.
-        ({**held((80, 81), finished=9), "held_count": 5}, 0),  # More ranges than are told.
+        ({**held((80, 81), finished=9), "held_count": 5}, 0),  # More ranges than are reported.
         ({**held((80, 84), finished=6), "held_ranges": None}, 6),
         ({**held(finished=9, base=75), "held_ranges": None}, 4),  # Five may be committed by now.
         ({**held(finished=3, base=None), "held_ranges": None}, None),
@@ -156,7 +156,7 @@ def lost(at: float, **values: Any) -> Row:
     return {"at": at, "seq": 9, "inferred": False, "queues": [queue], **known, **values}
 
 
-def test_a_sample_tells_of_what_is_until_the_next_one_even_if_nothing_changed_for_minutes() -> None:
+def test_a_sample_holds_until_the_next_one_even_if_nothing_changed_for_minutes() -> None:
     sample = {"at": 0, **held((80, 84), finished=6)}
     other = {"at": 400, "seq": 2, **held(finished=0, base=5), "client_id": "b"}
     _, state = risks(client_windows=[sample, other])
@@ -175,10 +175,10 @@ def test_a_queue_that_its_client_gave_up_is_not_what_it_held_before() -> None:
     assert only(rows, "certain_messages") == [(None,)]
 
 
-def answer(seq: int, told: int | None, **values: Any) -> Row:
-    """Client b is told where to begin while a has pulled 90 and committed 80."""
+def answer(seq: int, from_offset: int | None, **values: Any) -> Row:
+    """Client b is answered where to begin while a has pulled 90 and committed 80."""
     marks = {"committed": 80, "pulled": 90, "last_puller": "a"}
-    return {"at": seq, "seq": seq, "client_id": "b", "told_offset": told, **marks, **values}
+    return {"at": seq, "seq": seq, "client_id": "b", "told_offset": from_offset, **marks, **values}
 
 
 def again(seq: int, begin: int, end: int) -> Row:
@@ -189,13 +189,13 @@ def again(seq: int, begin: int, end: int) -> Row:
 
 
 def test_a_hand_over_from_a_stale_offset_is_predicted_down_to_that_offset() -> None:
-    """b was told 60, long before its first pull; by then a had committed 80."""
-    told, state = risks(offset_answers=[answer(1, 60, committed=60, pulled=85)])
-    assert only(told, "basis", "cause", "next_client_id", "from_offset", "to_offset") == [
+    """b was answered 60, long before its first pull; by then a had committed 80."""
+    risk, state = risks(offset_answers=[answer(1, 60, committed=60, pulled=85)])
+    assert only(risk, "basis", "cause", "next_client_id", "from_offset", "to_offset") == [
         ("OFFSET_ANSWER", "HAND_OVER", "b", 60, 85)
     ]
-    assert told[0]["all_from_offset"] == 85
-    assert told[0]["evidence"] == (
+    assert risk[0]["all_from_offset"] == 85
+    assert risk[0]["evidence"] == (
         "Group g risks a second delivery of 25 messages of queue 0 of t on b, [60, 85), since "
         "12:00:01 UTC: b was given 60 to begin at when a had pulled up to 85. Two members may read "
         "the queue: what one pulls from 85 on, both do. See whether its listeners take a message "
@@ -209,9 +209,11 @@ def test_a_hand_over_from_a_stale_offset_is_predicted_down_to_that_offset() -> N
     assert newest["redelivered_messages"] == newest["at_risk_messages"] == 30
 
 
-@pytest.mark.parametrize("told", [90, 95, None], ids=["the end of pulls", "beyond it", "no offset"])
-def test_a_reader_that_goes_on_where_pulls_ended_puts_nothing_at_risk(told: int | None) -> None:
-    rows, _ = risks(offset_answers=[answer(1, told)])
+@pytest.mark.parametrize(
+    "offset", [90, 95, None], ids=["the end of pulls", "beyond it", "no offset"]
+)
+def test_a_reader_that_goes_on_where_pulls_ended_puts_nothing_at_risk(offset: int | None) -> None:
+    rows, _ = risks(offset_answers=[answer(1, offset)])
     assert rows == []
 
 
@@ -245,17 +247,17 @@ def test_readers_that_live_on_when_the_broker_dies_put_nothing_at_risk() -> None
 
 
 def test_a_reader_that_the_broker_does_not_know_yet_may_read_beside_who_took_its_queue() -> None:
-    """a lives on and has not sent its heartbeat; b is told to begin where a has pulled to."""
+    """a lives on and has not sent its heartbeat; b is answered to begin where a has pulled to."""
     _, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
     after = {**mark(1), "at": 12, "seq": 3, "committed": 94, "pulled": 94, "broker_epoch": NOON}
     _, state = risks(state, group_watermarks=[after])
-    told = answer(13, 94, committed=94, pulled=94)
-    rows, _ = risks(state, offset_answers=[told])
+    answered = answer(13, 94, committed=94, pulled=94)
+    rows, _ = risks(state, offset_answers=[answered])
     assert only(rows, "at_risk_messages", "all_from_offset") == [(0, 94)]
 
 
-def test_who_is_told_where_to_begin_while_another_was_before_is_certain_of_nothing() -> None:
-    """a begins anew and is told 70, but b was told before it, and may have read on by then."""
+def test_who_is_answered_where_to_begin_while_another_was_before_is_certain_of_nothing() -> None:
+    """a begins anew and is answered 70, but b was so before it, and may have read on by then."""
     _, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
     _, state = risks(state, offset_answers=[answer(3, 80)])
     rows, _ = risks(state, offset_answers=[answer(4, 70, client_id="a")])
@@ -279,7 +281,7 @@ def test_what_the_disk_did_not_know_comes_again_for_certain_to_who_begins_anew()
 
 
 def test_who_asks_while_the_reader_before_may_live_on_is_certain_of_nothing() -> None:
-    """b is told 70; a reads on, so b may give the queue back, and both may read it for a while."""
+    """b is answered 70; a reads on, b may give the queue back, and both may read it for a while."""
     _, state = risks(group_watermarks=[mark(2)], lifecycle=[DIED])
     rows, state = risks(state, offset_answers=[answer(3, 70)])
     assert only(rows, *FIGURES, "all_from_offset") == [(70, 90, 0, 20, 90)]

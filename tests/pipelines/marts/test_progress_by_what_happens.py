@@ -59,11 +59,11 @@ def test_who_reports_rarely_is_well_and_yet_a_crash_would_repeat_what_was_finish
     assert exposed(replace(HEALTHY, commit_s=1200, seconds=300)) == [(FIRST, HEALTHY.end(296))]
 
 
-def test_a_healthy_client_that_tells_nothing_is_never_called_stalled_once_it_reported_twice() -> (
+def test_a_healthy_client_that_reports_nothing_is_never_called_stalled_once_it_reported_twice() -> (
     None
 ):
     """Before, it is taken to report each 5 s, and its standing offset is a window, as it may be."""
-    mute = replace(HEALTHY, tells=False, seconds=45 * 60)
+    mute = replace(HEALTHY, reports=False, seconds=45 * 60)
     golds = played_beside([replace(mute, commit_s=commit_s) for commit_s in COMMITS_S])
     for commit_s, gold in zip(COMMITS_S, golds, strict=True):
         assert {kind for _, _, kind, _ in windows(gold)} <= {"UNDETERMINED"}
@@ -73,7 +73,7 @@ def test_a_healthy_client_that_tells_nothing_is_never_called_stalled_once_it_rep
 
 
 def newest(gold: dict[str, list[dict[str, Any]]], table: str) -> dict[str, Any]:
-    """The last row that a table was told."""
+    """The last row of a table."""
     return max(gold[table], key=lambda row: (row["observed_at"], row.get("revision", 0)))
 
 
@@ -87,19 +87,19 @@ QUIET = Work(
 """Three messages, and no more."""
 
 
-@pytest.mark.parametrize(("tells", "at"), [(True, 40), (False, 40)])
+@pytest.mark.parametrize(("reports", "at"), [(True, 40), (False, 40)])
 def test_three_messages_that_stand_are_too_much_however_few_they_are(
-    tells: bool, at: float
+    reports: bool, at: float
 ) -> None:
-    """Of a client that tells nothing, too: it is taken to report each 5 s, as RocketMQ's do."""
-    gold = played(replace(QUIET, tells=tells))
+    """Of a client that reports nothing, too: it is taken to report each 5 s, as RocketMQ's do."""
+    gold = played(replace(QUIET, reports=reports))
     assert states(gold) == [(10, "OK"), (at, "STALLED")]
     assert newest(gold, "group_state")["time_lag_ms"] > Evaluation().allowed_time_ms
 
 
 def test_silence_is_a_stall_when_it_is_twice_as_long_as_is_usual() -> None:
     """Pulls go on, and offsets that came each minute come no more."""
-    work = replace(HEALTHY, tells=False, commit_s=60, held_max=10**6, seconds=600)
+    work = replace(HEALTHY, reports=False, commit_s=60, held_max=10**6, seconds=600)
     gold = played(replace(work, finished=lambda at: HEALTHY.finished(min(at, 240))))
     *before, (at, rule, kind, state) = windows(gold)
     assert all(earlier <= 2 * 60 + 5 for earlier, *_ in before), "before it had reported twice"
@@ -119,19 +119,19 @@ def test_a_single_long_stand_is_no_habit(between_s: int) -> None:
         stands = next((begin for begin in begins if begin <= at < begin + 300), at)
         return HEALTHY.finished(stands)
 
-    work = replace(HEALTHY, finished=finished, tells=False, commit_s=5, held_max=10**6)
+    work = replace(HEALTHY, finished=finished, reports=False, commit_s=5, held_max=10**6)
     opened = [at for at, _, _, state in windows(played(work)) if state == "OPEN"]
     assert opened == [begin + 35 for begin in begins]
 
 
 def test_a_group_that_lost_its_members_is_dead_however_rarely_it_reported() -> None:
     works = [
-        replace(HEALTHY, commit_s=commit_s, tells=tells, dies_at=1300)
-        for commit_s, tells in ((5, True), (300, False), (1200, True), (1200, False))
+        replace(HEALTHY, commit_s=commit_s, reports=reports, dies_at=1300)
+        for commit_s, reports in ((5, True), (300, False), (1200, True), (1200, False))
     ]
-    told = [states(gold)[-1] for gold in played_beside(works)]
-    assert {state for _, state in told} == {"STOPPED"}
-    assert max(at for at, _ in told) <= 1300 + 30 + 35
+    found = [states(gold)[-1] for gold in played_beside(works)]
+    assert {state for _, state in found} == {"STOPPED"}
+    assert max(at for at, _ in found) <= 1300 + 30 + 35
 
 
 def noisy(produced: int, consumed: int, behind: int, *, seed: int, seconds: int) -> Work:
@@ -181,17 +181,17 @@ def test_chance_is_no_course() -> None:
     def finished(at: float) -> int:
         return max(FIRST, work.end(at) - 300 - chance[int(at) // 60])
 
-    told = played(replace(work, finished=finished))["group_state"]
+    found = played(replace(work, finished=finished))["group_state"]
     courses = {
         (row["state"], row["trend"], row["lag_change_per_hour"])
-        for row in told
+        for row in found
         if second(row["observed_at"]) >= 420
     }
     assert courses == {("OK", "STEADY", 0)}
 
 
 @pytest.mark.parametrize(("deficit_an_hour", "within_s"), [(36_000, 250), (360, 3600), (36, 3700)])
-def test_however_small_a_deficit_is_it_is_told_within_an_hour(
+def test_however_small_a_deficit_is_it_is_reported_within_an_hour(
     deficit_an_hour: int, within_s: int
 ) -> None:
     """Of a hundred messages a second; a lag of a thousand hides nothing."""
@@ -200,9 +200,9 @@ def test_however_small_a_deficit_is_it_is_told_within_an_hour(
     gold = played(work)
     assert [state for _, state in states(gold)] == ["OK", "SLOW"]
     assert states(gold)[-1][0] <= within_s + 10
-    told = newest(gold, "group_state")
-    assert abs(told["lag_change_per_hour"] - deficit_an_hour) <= max(12, deficit_an_hour // 10)
-    assert told["trend"] == "GROWING"
+    reported = newest(gold, "group_state")
+    assert abs(reported["lag_change_per_hour"] - deficit_an_hour) <= max(12, deficit_an_hour // 10)
+    assert reported["trend"] == "GROWING"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,9 @@ def test_however_small_a_deficit_is_it_is_told_within_an_hour(
         (500, "the oldest of them are deleted unread in about"),
     ],
 )
-def test_retention_is_told_where_the_queue_has_begun_to_delete(min_offset: int, words: str) -> None:
+def test_retention_is_reported_where_the_queue_has_begun_to_delete(
+    min_offset: int, words: str
+) -> None:
     gold = played(replace(FALLING, min_offset=min_offset, seconds=300))
     group, window = newest(gold, "group_state"), newest(gold, "stalled_windows")
     assert words in group["reason"]
@@ -246,9 +248,13 @@ def test_an_offset_beyond_the_end_nets_out_no_other_queue_and_makes_the_sum_a_lo
     assert first["reason"].startswith(
         "Group g has an offset on queue 1 of t on broker-a that lies beyond"
     )
-    told = newest(gold, "group_state")
-    assert (told["state"], told["lag_messages"], told["queues"]) == ("DATA_LOST", None, 2)
-    assert (told["lag_at_least_messages"], told["unknown_reason"]) == (20, "BEYOND_END")
+    reported = newest(gold, "group_state")
+    assert (reported["state"], reported["lag_messages"], reported["queues"]) == (
+        "DATA_LOST",
+        None,
+        2,
+    )
+    assert (reported["lag_at_least_messages"], reported["unknown_reason"]) == (20, "BEYOND_END")
     beyond = [row for row in gold["consumer_lag"] if row["queue_id"] == 1]
     assert {
         (row["lag_messages"], row["time_lag_ms"], row["provenance"], row["unknown_reason"])

@@ -51,12 +51,12 @@ STEPS = st.tuples(st.integers(0, 60), st.integers(0, 900), st.booleans())
 
 
 def test_the_loss_of_a_master_costs_what_no_slave_has() -> None:
-    told = story(
+    story_rows = story(
         20,
         *(mark(3, 1000, 400), mark(3, 1000, 900, OTHER)),
         queues=(queue(3, 10, 9), queue(3, 7, 7, 1)),
     )
-    rows, _ = computed(MART, told)
+    rows, _ = computed(MART, story_rows)
     assert only(rows, *COST, "mode", "furthest_replica") == [
         (2, 100, 1, None, "SYNC_MASTER", OTHER)
     ]

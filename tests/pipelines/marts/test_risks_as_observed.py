@@ -21,7 +21,7 @@ from tests.pipelines.marts.test_duplicate_risks_row_by_row import gone, risks, w
     ],
     ids=["our broker", "observed"],
 )
-def test_that_nothing_came_again_is_said_only_where_redeliveries_are_told(
+def test_that_nothing_came_again_is_said_only_where_redeliveries_are_reported(
     emitter: str, outcome: str, again: tuple[int | None, str | None], end: str
 ) -> None:
     rows, _ = risks(
@@ -38,9 +38,9 @@ def test_that_nothing_came_again_is_said_only_where_redeliveries_are_told(
 def test_what_an_observer_saw_come_again_is_the_least_that_did() -> None:
     watched = {"emitter": "c/b/observer"}
     again = {"at": 5, "seq": 6, "from_offset": 80, "to_offset": 84, **watched}
-    told = {"client_id": "b", "previous_client_id": "a", "broker_epoch_before": 1}
+    fields = {"client_id": "b", "previous_client_id": "a", "broker_epoch_before": 1}
     rows, _ = risks(
-        rebalance_events=[gone(1, "a", "EXPIRED", **watched)], redeliveries=[{**again, **told}]
+        rebalance_events=[gone(1, "a", "EXPIRED", **watched)], redeliveries=[{**again, **fields}]
     )
     assert only(rows, "outcome", "redelivered_messages", "redelivered_unknown_reason") == [
         ("POSSIBLE", None, "OBSERVED"),

@@ -35,8 +35,8 @@ def aggregated(facts: Bronze, raw: list[dict[str, Any]]) -> list[dict[str, Any]]
         shipped.setdefault(emitter, []).append((row["seq_to"], row["event_time_to"]))
     slots: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in raw:
-        told = [moment for seq_to, moment in shipped[row["emitter"]] if seq_to < row["seq"]]
-        came = max([row["observed_at"], *(moment + MICRO for moment in told)])
+        moments = [moment for seq_to, moment in shipped[row["emitter"]] if seq_to < row["seq"]]
+        came = max([row["observed_at"], *(moment + MICRO for moment in moments)])
         for span_s in SPANS_S:
             span = timedelta(seconds=span_s)
             end = EPOCH + -(-(came - EPOCH) // span) * span
@@ -97,7 +97,7 @@ def test_they_equal_the_aggregates_of_the_rows_however_cycles_are_cut(
     rows: Rows = {}
     brokers = [Broker(rows, "broker-a"), Broker(rows, "broker-b")]
     for is_second, move in story:
-        brokers[is_second].tell(move)
+        brokers[is_second].report(move)
     for broker in brokers:
         broker.emitter.ship()
     facts = bronze(rows)
@@ -111,20 +111,20 @@ def test_they_equal_the_aggregates_of_the_rows_however_cycles_are_cut(
 
 
 @pytest.fixture
-def told() -> tuple[Emitter, Rows]:
+def emitted() -> tuple[Emitter, Rows]:
     rows: Rows = {}
     return Emitter(rows), rows
 
 
 def rollups(rows: Rows) -> list[dict[str, Any]]:
-    """Of a told story."""
+    """Of a story."""
     return run(STEPS, bronze(rows), SHORT)["consumer_lag_rollups"]
 
 
 def test_a_minute_has_the_least_greatest_and_last_lag_of_each_queue_and_names_the_worst(
-    told: tuple[Emitter, Rows],
+    emitted: tuple[Emitter, Rows],
 ) -> None:
-    emitter, rows = told
+    emitter, rows = emitted
     for at, behind in ((10, 5), (20, 90), (50, 7)):
         emitter.at(at)
         emitter.watermark(0, committed=100 - behind, max_offset=100)
@@ -138,8 +138,8 @@ def test_a_minute_has_the_least_greatest_and_last_lag_of_each_queue_and_names_th
     assert first["observed_at"] - first["last_at"] == timedelta(seconds=10)
 
 
-def test_nothing_is_worst_when_nothing_is_behind(told: tuple[Emitter, Rows]) -> None:
-    emitter, rows = told
+def test_nothing_is_worst_when_nothing_is_behind(emitted: tuple[Emitter, Rows]) -> None:
+    emitter, rows = emitted
     emitter.at(10)
     emitter.watermark(0, committed=100, committed_state="AT_END")
     emitter.at(60)
@@ -149,9 +149,9 @@ def test_nothing_is_worst_when_nothing_is_behind(told: tuple[Emitter, Rows]) -> 
 
 
 def test_an_unknown_lag_is_null_with_its_reason_and_hides_no_known_one(
-    told: tuple[Emitter, Rows],
+    emitted: tuple[Emitter, Rows],
 ) -> None:
-    emitter, rows = told
+    emitter, rows = emitted
     emitter.at(10)
     emitter.watermark(0, committed=60, max_offset=100)
     emitter.at(20)
@@ -164,9 +164,9 @@ def test_an_unknown_lag_is_null_with_its_reason_and_hides_no_known_one(
 
 
 def test_a_queue_whose_lag_is_unknown_is_not_worse_than_one_that_is_behind(
-    told: tuple[Emitter, Rows],
+    emitted: tuple[Emitter, Rows],
 ) -> None:
-    emitter, rows = told
+    emitter, rows = emitted
     emitter.at(10)
     emitter.watermark(0, committed=None, committed_state="NONE")
     emitter.watermark(1, committed=3, committed_state="PURGED")
@@ -175,10 +175,10 @@ def test_a_queue_whose_lag_is_unknown_is_not_worse_than_one_that_is_behind(
     assert [row["is_worst"] for row in rollups(rows)] == [False, True]
 
 
-def test_a_slot_is_told_when_its_emitter_has_reported_it_whole_and_not_before(
-    told: tuple[Emitter, Rows],
+def test_a_slot_is_reported_when_its_emitter_has_reported_it_whole_and_not_before(
+    emitted: tuple[Emitter, Rows],
 ) -> None:
-    emitter, rows = told
+    emitter, rows = emitted
     emitter.at(10)
     emitter.watermark(0)
     emitter.at(59)
@@ -190,10 +190,10 @@ def test_a_slot_is_told_when_its_emitter_has_reported_it_whole_and_not_before(
 
 
 def test_what_comes_behind_a_slot_that_is_over_counts_into_the_next(
-    told: tuple[Emitter, Rows],
+    emitted: tuple[Emitter, Rows],
 ) -> None:
-    """A clock that was set back, behind a minute that was told."""
-    emitter, rows = told
+    """A clock that was set back, behind a minute that was reported."""
+    emitter, rows = emitted
     emitter.at(30)
     emitter.watermark(0, committed=90)
     emitter.at(60)

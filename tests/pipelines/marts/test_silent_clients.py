@@ -240,7 +240,7 @@ def reporting(commit_s: float, *, seconds: int) -> Work:
         stored=lambda offset: (offset - FIRST) / 100,
         commit_s=commit_s,
         seconds=seconds,
-        tells=False,
+        reports=False,
     )
 
 
@@ -264,7 +264,7 @@ def test_rare_reports_are_known_to_be_rare_after_a_quiet_time_too(answers: bool)
     def stored(offset: int) -> float:
         return offset - FIRST + (1_200 if offset - FIRST >= 1_250 else 0)
 
-    work = Work(end, lambda at: end(max(0.0, at - 1)), 600, 3_050, stored, tells=False)
+    work = Work(end, lambda at: end(max(0.0, at - 1)), 600, 3_050, stored, reports=False)
     gold = played(replace(work, holds_nothing=answers))
     assert {state for at, state in states(gold) if at > 1_210} <= {"OK"}
     assert not [at for at, *_ in windows(gold) if at > 1_210]

@@ -44,9 +44,9 @@ def with_traffic(
         broker.watermark(1, topic="u", **at_end)
         broker.at(at + 1.999)
         broker.ship()
-    told = bronze(rows)
-    ends = None if every is None else range(0, len(horizons_of(told)), every)
-    return run(JUDGES, told, Evaluation(), **({} if ends is None else {"ends": ends}))
+    reported = bronze(rows)
+    ends = None if every is None else range(0, len(horizons_of(reported)), every)
+    return run(JUDGES, reported, Evaluation(), **({} if ends is None else {"ends": ends}))
 
 
 def seen(gold: Gold) -> list[str]:

@@ -110,7 +110,7 @@ def test_a_hand_over_does_not_explain_a_third_client() -> None:
 
 
 @pytest.mark.parametrize("first", ["REVOKED", "ASSIGNED"])
-def test_loss_and_gain_of_a_hand_over_may_be_told_in_either_order(first: str) -> None:
+def test_loss_and_gain_of_a_hand_over_may_be_reported_in_either_order(first: str) -> None:
     loss, gain = (2, 3) if first == "REVOKED" else (3, 2)
     events = [moved(loss, "REVOKED", "a"), moved(gain, "ASSIGNED", "b")]
     events.sort(key=lambda event: event["at"])

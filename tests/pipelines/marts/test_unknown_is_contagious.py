@@ -14,11 +14,11 @@ BEHIND = (
 )
 
 
-def snapshot(story: Story, *told: dict[str, Any], at: float = 2) -> Story:
-    """A queue each of group g, told in a snapshot."""
+def snapshot(story: Story, *marks: dict[str, Any], at: float = 2) -> Story:
+    """A queue each of group g, reported in a snapshot."""
     broker = story.at(at)
     begin = broker.seq + 1
-    for queue_id, values in enumerate(told):
+    for queue_id, values in enumerate(marks):
         broker.watermark(queue_id, **values)
     story.event("SNAPSHOT", seq_from=begin)
     return story
@@ -113,11 +113,11 @@ def test_a_group_with_an_unknown_time_lag_has_waited_for_the_longest_that_is_kno
 def test_queues_beyond_their_end_and_broadcasting_groups_say_why_they_are_unknown() -> None:
     beyond = snapshot(Story(), {"committed": 99}, {"committed": 120})
     broadcast = snapshot(Story(), {"message_model": "BROADCASTING"})
-    told: list[tuple[Any, ...]] = []
+    found: list[tuple[Any, ...]] = []
     for story in (beyond, broadcast):
         story.at(11)
-        told += dict.fromkeys((row[0], row[1], row[-1]) for row in behind(story))
-    assert told == [(None, 1, "BEYOND_END"), (None, None, "BROADCAST")]
+        found += dict.fromkeys((row[0], row[1], row[-1]) for row in behind(story))
+    assert found == [(None, 1, "BEYOND_END"), (None, None, "BROADCAST")]
 
 
 def test_a_group_of_which_nothing_is_known_has_no_bound_either() -> None:

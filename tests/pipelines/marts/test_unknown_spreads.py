@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def standing() -> Story:
-    """A queue that stands at 80 with 50 waiting, told at 2 s and never again: it is unchanged."""
+    """A queue that stands at 80 with 50 waiting, reported at 2 s, never again: it is unchanged."""
     story = Story()
     story.event("SNAPSHOT", seq_from=1)
     broker = story.at(2)
@@ -33,7 +33,7 @@ def standing() -> Story:
     return story
 
 
-def tell_all(story: Story) -> None:
+def report_all(story: Story) -> None:
     """A snapshot, of the queue as it was."""
     begin = story.broker.seq + 1
     story.broker.watermark(max_offset=130, pulled=90, last_pull_time=START_US + 2 * SECOND)
@@ -50,10 +50,10 @@ def stalls(story: Story) -> list[tuple[Any, ...]]:
 
 
 def states(story: Story) -> list[tuple[float, str]]:
-    """What the group was told to be, when it changed."""
-    told = [(second(row["observed_at"]), row["state"]) for row in story.gold()["group_state"]]
+    """What the group was reported to be, when it changed."""
+    found = [(second(row["observed_at"]), row["state"]) for row in story.gold()["group_state"]]
     return [
-        one for one, before in zip(told, [(0.0, ""), *told], strict=False) if one[1] != before[1]
+        one for one, before in zip(found, [(0.0, ""), *found], strict=False) if one[1] != before[1]
     ]
 
 
@@ -62,7 +62,7 @@ def test_a_loss_leaves_open_windows_open_and_says_why_they_are_unknown() -> None
     story.at(41)
     story.event("SPOOL_LOSS")
     story.at(61)
-    tell_all(story)
+    report_all(story)
     story.at(100)
     assert stalls(story) == [
         (14, "OPEN", "STALLED", None),
@@ -79,11 +79,11 @@ def test_a_loss_leaves_open_windows_open_and_says_why_they_are_unknown() -> None
 
 
 def test_a_snapshot_of_what_stands_leaves_its_window_alone() -> None:
-    """A key that is told again in a snapshot is the same life, not another one."""
+    """A key that is reported again in a snapshot is the same life, not another one."""
     story = standing()
     for at in range(21, 121, 20):
         story.at(at)
-        tell_all(story)
+        report_all(story)
     story.at(125)
     assert stalls(story) == [(14, "OPEN", "STALLED", None)]
 
@@ -98,7 +98,7 @@ def test_an_emitter_that_reports_seldom_is_silent_later(
     story.at(41)
     story.broker.at(100)
     story.event("BOOT")
-    tell_all(story)
+    report_all(story)
     story.at(140)
     reasons = {reason for _, _, _, reason in stalls(story)}
     assert ("EMITTER_SILENT" in reasons) == is_silent
@@ -109,7 +109,7 @@ def test_a_broker_that_was_silent_leaves_open_windows_open() -> None:
     story.at(41)
     story.broker.at(100)
     story.event("BOOT")
-    tell_all(story)
+    report_all(story)
     story.at(140)
     assert stalls(story) == [
         (14, "OPEN", "STALLED", None),
@@ -185,7 +185,7 @@ def test_trouble_that_is_over_behind_a_gap_ends_when_a_window_shows_it() -> None
     story.at(41)
     story.event("SPOOL_LOSS")
     story.at(61)
-    tell_all(story)
+    report_all(story)
     for at in range(62, 90):
         broker = story.at(at)
         moved = 80 + at
@@ -254,8 +254,8 @@ def test_a_clock_set_by_a_century_makes_one_row_of_a_span_that_never_was() -> No
     story.broker.at(century_s)
     story.event("CLOCK_STEPPED", step_ms=century_s * 1000 - 41_000)
     story.at(century_s + 10)
-    told = bronze(story.rows)
-    facts = facts_between(told, {}, horizons_of(told)[-1])
+    reported = bronze(story.rows)
+    facts = facts_between(reported, {}, horizons_of(reported)[-1])
     facts["lifecycle"] = story.lifecycle_facts()
     made = TICKS.compute(
         Given({name: facts[name] for name in TICKS.reads}, beginning(TICKS), SHORT)
@@ -265,12 +265,12 @@ def test_a_clock_set_by_a_century_makes_one_row_of_a_span_that_never_was() -> No
     assert [one[1:] for one in stalls(story)][-1] == ("OPEN", "STALLED", None)
 
 
-def test_an_emitter_that_has_nothing_to_tell_is_judged_on_by_its_horizon() -> None:
+def test_an_emitter_that_has_nothing_to_report_is_judged_on_by_its_horizon() -> None:
     """Its signs of life are enough: minutes of silence about a queue are minutes at 80."""
     story = standing()
     for at in range(5, 900, 5):
         story.at(at)
-    told = story.gold()["group_state"]
-    assert second(told[-1]["observed_at"]) == 890
-    assert told[-1]["state"] == "STALLED"
-    assert {row["state"] for row in told} == {"OK", "STALLED"}
+    reported = story.gold()["group_state"]
+    assert second(reported[-1]["observed_at"]) == 890
+    assert reported[-1]["state"] == "STALLED"
+    assert {row["state"] for row in reported} == {"OK", "STALLED"}

@@ -16,9 +16,9 @@ from tests.pipelines.marts.played_group import (
     Work,
     played,
     played_beside,
+    rows_of,
     states,
     steady,
-    told,
     windows,
 )
 from tests.pipelines.marts.reported_story import bronze, second
@@ -47,7 +47,9 @@ def batches(each_s: int, **options: Any) -> Schedule:
 
 
 def test_who_takes_batches_on_the_dot_is_well_once_two_of_them_were_seen() -> None:
-    schedules = [batches(s, tells=tells) for s in (60, 120, 300, 1200) for tells in (True, False)]
+    schedules = [
+        batches(s, reports=reports) for s in (60, 120, 300, 1200) for reports in (True, False)
+    ]
     works = [one.work(2 * one.period_s + HOUR_S) for one in schedules]
     for schedule, gold in zip(schedules, played_beside(works), strict=True):
         begin = 2 * schedule.period_s
@@ -56,7 +58,7 @@ def test_who_takes_batches_on_the_dot_is_well_once_two_of_them_were_seen() -> No
 
 
 def test_batches_that_come_no_more_are_a_stall_after_twice_their_period() -> None:
-    works = [batches(120, tells=tells).work(1200, dies_at=700) for tells in (True, False)]
+    works = [batches(120, reports=reports).work(1200, dies_at=700) for reports in (True, False)]
     for gold in played_beside(works):
         at, state = states(gold)[-1]
         assert state == "STALLED"
@@ -65,7 +67,9 @@ def test_batches_that_come_no_more_are_a_stall_after_twice_their_period() -> Non
 
 def test_a_group_that_lost_its_members_is_not_waited_for_as_long_as_it_usually_rests() -> None:
     """It takes batches each five minutes, and dies two minutes behind one."""
-    works = [replace(batches(300, tells=tells).work(1200), dies_at=1020) for tells in (True, False)]
+    works = [
+        replace(batches(300, reports=reports).work(1200), dies_at=1020) for reports in (True, False)
+    ]
     dead_at = 1020 + works[0].expires_after_s
     for gold in played_beside(works):
         at, state = states(gold)[-1]
@@ -89,7 +93,7 @@ def test_a_habit_of_resting_is_forgotten_when_it_is_given_up() -> None:
     assert opened[0] <= 3000 + 45
 
 
-def test_a_deficit_within_what_is_allowed_is_shown_when_it_is_certain_and_told_when_it_lasts() -> (
+def test_a_deficit_within_what_is_allowed_is_shown_when_certain_and_reported_when_it_lasts() -> (
     None
 ):
     rates = ((1000, 999), (100_000, 99_900))
@@ -121,7 +125,7 @@ def test_who_keeps_up_with_more_and_more_is_well_though_more_is_on_its_way() -> 
     def stored(offset: int) -> float:
         return float((((offset - FIRST) * 4 / HOUR_S / 1000 + 1) ** 0.5 - 1) * HOUR_S / 2)
 
-    work = Work(end, lambda at: end(max(0, at - 1)), 5, HOUR_S, stored=stored, tells=False)
+    work = Work(end, lambda at: end(max(0, at - 1)), 5, HOUR_S, stored=stored, reports=False)
     gold = played(work)
     assert ("OK", "GROWING") in verdicts(rows_from(gold, 600))
     assert states(gold) == [(10, "OK")]
@@ -130,20 +134,20 @@ def test_who_keeps_up_with_more_and_more_is_well_though_more_is_on_its_way() -> 
 SAWTOOTH = Schedule(100, 120, 450, 150, behind=30_000)
 SHORT_TEETH = Schedule(100, 115, 240, 60, behind=30_000)
 SCHEDULES = st.builds(
-    lambda produced, work_s, rest_s, share, behind_s, tells: Schedule(
+    lambda produced, work_s, rest_s, share, behind_s, reports: Schedule(
         produced,
         produced * (work_s + rest_s) / work_s * share,
         work_s,
         rest_s,
         behind=produced * behind_s,
-        tells=tells,
+        reports=reports,
     ),
     produced=st.sampled_from([10, 50, 200, 2000]),
     work_s=st.sampled_from([120, 240, 400]),
     rest_s=st.sampled_from([60, 80, 100]),
     share=st.sampled_from([0.85, 0.95, 1.1, 1.3]),
     behind_s=st.just(2400),
-    tells=st.booleans(),
+    reports=st.booleans(),
 )
 
 
@@ -193,8 +197,8 @@ def check_balance(schedule: Schedule, rows: list[dict[str, Any]]) -> None:
 
 
 RESTFUL = st.builds(
-    lambda produced, turns, share, tells: Schedule(
-        produced, produced * sum(turns) / turns[0] * share, turns[0], turns[1], tells=tells
+    lambda produced, turns, share, reports: Schedule(
+        produced, produced * sum(turns) / turns[0] * share, turns[0], turns[1], reports=reports
     ),
     st.sampled_from([10, 200, 2000]),
     st.sampled_from([(240, 60), (600, 120), (900, 300)]),
@@ -215,8 +219,8 @@ def test_who_is_done_after_each_rest_keeps_up(schedules: list[Schedule]) -> None
 
 
 def test_swings_do_not_depend_on_cuts() -> None:
-    schedules = (SHORT_TEETH, batches(120), batches(300, tells=False))
-    facts = bronze(told(*(one.work(1500) for one in schedules)))
+    schedules = (SHORT_TEETH, batches(120), batches(300, reports=False))
+    facts = bronze(rows_of(*(one.work(1500) for one in schedules)))
     shipments = len(horizons_of(facts))
     whole = run(JUDGES, facts, Evaluation())
     for every in (1, 37):

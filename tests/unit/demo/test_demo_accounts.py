@@ -20,8 +20,8 @@ CLIENT = ClientConfig(namesrv_addresses=("127.0.0.1:9876",))
 
 def accounts(folder: Path) -> dict[str, Account]:
     access = write_accounts(folder).access
-    told = read_access(access.read_text(), str(access)).accounts
-    return {account.credentials.access_key: account for account in told}
+    read = read_access(access.read_text(), str(access)).accounts
+    return {account.credentials.access_key: account for account in read}
 
 
 def test_each_client_may_do_its_part_and_nothing_else(tmp_path: Path) -> None:

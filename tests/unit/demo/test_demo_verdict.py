@@ -158,12 +158,12 @@ def test_what_another_client_did_does_not_count(incident: Incident, table: str) 
     [{"basis": "REDELIVERY"}, {"outcome": "POSSIBLE"}, {"broker": "broker-b"}],
     ids=["restarted cleanly", "not decided", "another broker"],
 )
-def test_a_broker_kill_counts_when_its_unclean_boot_is_told_with_an_outcome(
+def test_a_broker_kill_counts_when_its_unclean_boot_is_reported_with_an_outcome(
     other: dict[str, str],
 ) -> None:
     crash = {"cause": "BROKER_CRASH", "basis": "RESTART", "outcome": "PASSED", "evidence": "died"}
-    told = scene_row(Incident.BROKER_KILL) | crash | {"broker": BROKER_NAME}
-    for row, found in ((told, True), (told | other, False)):
+    scene = scene_row(Incident.BROKER_KILL) | crash | {"broker": BROKER_NAME}
+    for row, found in ((scene, True), (scene | other, False)):
         gold = full_gold() | {
             "duplicate_risk_windows": rows(duplicate_risk_windows=[row])["duplicate_risk_windows"]
         }
@@ -198,7 +198,7 @@ def test_a_group_nobody_measured_has_an_unknown_lag_not_zero() -> None:
     assert (billing.group, billing.lag_messages, billing.time_lag_ms) == ("billing", None, None)
 
 
-def test_predicted_and_observed_duplicates_are_told_apart() -> None:
+def test_predicted_and_observed_duplicates_are_distinguished() -> None:
     ledger = judged(PLAN, full_gold()).groups[2]
     assert (ledger.risk_windows, ledger.predicted_duplicates, ledger.observed_duplicates) == (
         2,

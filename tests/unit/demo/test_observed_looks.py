@@ -1,4 +1,4 @@
-"""What gold tells of an observed cluster's incidents: rows in, evidence or nothing out."""
+"""What gold shows of an observed cluster's incidents: rows in, evidence or nothing out."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def victim() -> str:
 
 def member(group: str, client: str, kind: str, generation: int, **more: Any) -> dict[str, Any]:
     """A change of membership; rows come in the order of seq."""
-    told = {"group": group, "client_id": client, "kind": kind, "generation": generation}
-    return told | {"broker": BROKER_NAME, "observed_at": NOON} | more
+    fields = {"group": group, "client_id": client, "kind": kind, "generation": generation}
+    return fields | {"broker": BROKER_NAME, "observed_at": NOON} | more
 
 
-def told() -> Rows:
+def observed_rows() -> Rows:
     """What an observer's rows became after every incident of the plan."""
     changes = [
         member("ledger", "127.0.0.1@ledger-1", "JOINED", 1),
@@ -71,21 +71,21 @@ def told() -> Rows:
 
 
 def found(given: Rows, *, skipped: tuple[Incident, ...] = ()) -> set[Incident]:
-    """The incidents that gold tells of, when `skipped` were left out."""
+    """The incidents that gold shows, when `skipped` were left out."""
     gold: dict[str, pl.DataFrame] = rows(**given)
     verdict = judge(make_plan(1, 120, skipped, LOOKS), gold, LOOKS)
     return {finding.incident for finding in verdict.findings if finding.found}
 
 
 def without(table: str, **values: Any) -> Rows:
-    """What was told, but for the rows of a table with these values."""
-    given = told()
+    """What was reported, but for the rows of a table with these values."""
+    given = observed_rows()
     given[table] = [row for row in given[table] if any(row.get(k) != v for k, v in values.items())]
     return given
 
 
 def test_every_incident_that_left_its_trace_is_found() -> None:
-    assert found(told()) == set(Incident)
+    assert found(observed_rows()) == set(Incident)
 
 
 def test_an_empty_gold_finds_nothing() -> None:
@@ -94,7 +94,7 @@ def test_an_empty_gold_finds_nothing() -> None:
 
 @pytest.mark.parametrize("left_out", Incident)
 def test_the_trace_of_an_incident_that_was_left_out_is_a_finding(left_out: Incident) -> None:
-    assert left_out in found(told(), skipped=(left_out,))
+    assert left_out in found(observed_rows(), skipped=(left_out,))
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_without_its_trace_an_incident_is_not_found_whether_it_was_played_or_not
     ],
     ids=["at another moment", "of another client", "of another queue", "not of a departure"],
 )
-def test_a_killed_consumer_is_told_by_what_it_left_uncommitted_when_it_went(
+def test_a_killed_consumer_is_known_by_what_it_left_uncommitted_when_it_went(
     other: dict[str, Any],
 ) -> None:
-    given = told()
+    given = observed_rows()
     given["duplicate_risk_windows"][0] |= other
     assert found(given) == set(Incident) - {Incident.CONSUMER_KILL}
 
@@ -141,7 +141,7 @@ def test_members_that_hand_queues_over_at_the_start_are_no_killed_consumer() -> 
 
 
 def test_a_fall_in_another_group_is_not_the_reset_that_was_played() -> None:
-    given = told()
+    given = observed_rows()
     given["duplicate_risk_windows"][1]["group"] = "billing"
     assert Incident.RESET not in found(given)
     assert Incident.RESET in found(given, skipped=(Incident.RESET,))

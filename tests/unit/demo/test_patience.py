@@ -48,7 +48,9 @@ def test_a_process_that_does_nothing_is_given_up(tmp_path: Path) -> None:
     actor.finish()
 
 
-def test_one_that_ends_without_having_done_its_part_is_told_with_its_words(tmp_path: Path) -> None:
+def test_one_that_ends_without_having_done_its_part_is_reported_with_its_words(
+    tmp_path: Path,
+) -> None:
     actor = Actor("check", ["/bin/sh", "-c", "echo the lake is locked; exit 2"], tmp_path)
     actor.start()
     with pytest.raises(StageError, match="check ended with exit code 2: the lake is locked"):

@@ -119,7 +119,7 @@ def test_one_cluster_alone_is_not_named(alone: dict[str, tm.LakeHandle]) -> None
         assert "cluster" not in answer.first, name
 
 
-def test_the_two_are_told_apart_in_a_sentence(both: tm.LakeHandle) -> None:
+def test_the_two_are_distinguished_in_a_sentence(both: tm.LakeHandle) -> None:
     said = both.lag(GROUP).verdict
     assert said.startswith(f"In east: Group {GROUP} is ")
     assert f"In west: Group {GROUP} is " in said
@@ -157,7 +157,7 @@ class TestNames:
 
 
 class TestStories:
-    def test_a_message_is_told_by_the_cluster_that_knows_it(
+    def test_a_message_is_shown_by_the_cluster_that_knows_it(
         self, both: tm.LakeHandle, alone: dict[str, tm.LakeHandle]
     ) -> None:
         there, here = both.message("POISON"), alone[WEST].message("POISON")
