@@ -112,7 +112,7 @@ def crowd(folder: Path, alerts: int) -> Crowd:
 
 
 def _spoken_of(ledger: Ledger) -> int:
-    notices = [one.told for one in list(ledger.received)]
+    notices = [one.decoded for one in list(ledger.received)]
     return sum(len(one["alerts"]) + one["truncatedAlerts"] for one in notices)
 
 

@@ -1,8 +1,8 @@
-"""A process that decides a script and tells it, as the real one does: store, lead, outbox.
+"""A process that decides a script and sends it, as the real one does: store, lead, outbox.
 
     python -m tests.integration.alerting.alert_process DATABASE RECEIVERS CYCLES
 
-Which notices a cycle has follows from its number alone. It prints `done` when all is told.
+Which notices a cycle has follows from its number alone. It prints `done` when all is sent.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ def now_us() -> int:
 
 
 def notices_of(cycle: int) -> list[Notice]:
-    """What is to be told after this cycle."""
+    """What is to be sent after this cycle."""
     choice = random.Random(cycle)
-    told = []
+    notices = []
     for receiver in RECEIVERS:
         for group in choice.sample(range(GROUPS), choice.randint(0, 1)):
             alert = an_alert(group, state=choice.choice((State.FIRING, State.RESOLVED)))
             name = f"{cycle:05d}-{receiver}-{group}"
-            told.append(
+            notices.append(
                 a_notice(name, receiver=receiver, group_key=f"group {group}", alerts=(alert,))
             )
-    return told
+    return notices
 
 
 def decide(database: Database, lead: Lead, cycles: int) -> bool:

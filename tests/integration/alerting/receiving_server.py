@@ -1,4 +1,4 @@
-"""An HTTP server that writes down what it is told, in the order of its answers."""
+"""An HTTP server that writes down what it is sent, in the order of its answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Received:
     status: int
 
     @property
-    def told(self) -> Any:
+    def decoded(self) -> Any:
         return json.loads(self.body)
 
 

@@ -83,9 +83,9 @@ def a_process() -> Process:
 
 def labels_of_all() -> Mapping[str, frozenset[str]]:
     """Names of metrics, and the labels that each has."""
-    told = {}
+    labels = {}
     for family in families(a_gold(), a_process(), now_us=NOON_US):
         samples = list(family.samples)
         assert samples, f"{family.name} has no sample here"
-        told[family.name] = frozenset(samples[0][0])
-    return told | {LEFT_OUT: frozenset({"metric"})}
+        labels[family.name] = frozenset(samples[0][0])
+    return labels | {LEFT_OUT: frozenset({"metric"})}

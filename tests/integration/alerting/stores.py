@@ -44,9 +44,9 @@ def _server_of_all() -> str:
     return held.enter_context(postgresql())
 
 
-def address_of(told: str) -> str:
+def address_of(text: str) -> str:
     """What psycopg connects with, as a user would write it."""
-    parts = dict(part.split("=") for part in told.split())
+    parts = dict(part.split("=") for part in text.split())
     return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
@@ -65,7 +65,7 @@ def sqlite_address(folder: Path) -> str:
 def an_alert(queue: int = 0, **changed: Any) -> Alert:
     """A stall of one queue."""
     labels = {"cluster": "shop", "group": "payments", "queue": str(queue)}
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "fingerprint": fingerprint_of("StalledWindow", labels),
         "rule": "StalledWindow",
         "severity": "critical",
@@ -80,7 +80,7 @@ def an_alert(queue: int = 0, **changed: Any) -> Alert:
         "resolved_at_us": None,
         "last_true_us": NOW_US,
     }
-    return Alert(**told | changed)
+    return Alert(**fields | changed)
 
 
 def resolved(alert_of_queue: int = 0) -> Alert:
@@ -88,7 +88,7 @@ def resolved(alert_of_queue: int = 0) -> Alert:
 
 
 def a_notice(notice_id: str = "n1", **changed: Any) -> Notice:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "notice_id": notice_id,
         "receiver": "on-call",
         "group_key": '{}:{group="payments"}',
@@ -97,4 +97,4 @@ def a_notice(notice_id: str = "n1", **changed: Any) -> Notice:
         "truncated_alerts": 0,
         "created_us": NOW_US,
     }
-    return Notice(**told | changed)
+    return Notice(**fields | changed)

@@ -1,5 +1,5 @@
 """The database of a running `tidemark alerts run` goes away, over the very notice that is being
-answered: the process tells it, lives on, and when the database is back each stall was told once.
+answered: the process says so, lives on, and when the database is back each stall was notified once.
 
 Away is a file that was moved, a folder that is not there, a PostgreSQL that was killed, one that
 stands still, as its machine does, and one whose tables are not there while a dump is brought back.
@@ -146,11 +146,11 @@ def alerting(folder: Path, address: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def told(ledger: Ledger) -> list[tuple[str, str]]:
+def notified(ledger: Ledger) -> list[tuple[str, str]]:
     return [
         (one["status"], one["labels"]["group"])
         for request in ledger.received
-        for one in request.told["alerts"]
+        for one in request.decoded["alerts"]
     ]
 
 
@@ -181,26 +181,26 @@ def test_a_database_that_goes_away_loses_no_notice_and_has_none_sent_twice(
     with receiving(taken_away) as ledger:
         (tmp_path / "telling.toml").write_text(TELLING_SOON.format(url=ledger.url))
         with alerting(tmp_path, outage.address) as process:
-            until(lambda: told(ledger) == [("firing", "early")], tmp_path)
+            until(lambda: notified(ledger) == [("firing", "early")], tmp_path)
             cluster.goes_on("early", "late")
             time.sleep(max(0.0, gone[0] + GONE_S - time.monotonic()))
             assert process.poll() is None, log()
             until(lambda: outage.words in log(), tmp_path)
-            assert told(ledger) == [("firing", "early")]
+            assert notified(ledger) == [("firing", "early")]
             outage.end()
-            until(lambda: len(told(ledger)) > 1, tmp_path)
+            until(lambda: len(notified(ledger)) > 1, tmp_path)
             cluster.goes_on(going=("early", "late"))
-            until(lambda: len(told(ledger)) > 3, tmp_path)
-            until(lambda: has_told_all(outage.address, tmp_path / "lake"), tmp_path)
+            until(lambda: len(notified(ledger)) > 3, tmp_path)
+            until(lambda: has_notified_all(outage.address, tmp_path / "lake"), tmp_path)
             assert "well again" in log()
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
-        assert told(ledger)[:2] == [("firing", "early"), ("firing", "late")]
-        assert sorted(told(ledger)[2:]) == [("resolved", "early"), ("resolved", "late")]
+        assert notified(ledger)[:2] == [("firing", "early"), ("firing", "late")]
+        assert sorted(notified(ledger)[2:]) == [("resolved", "early"), ("resolved", "late")]
     assert "Traceback" not in log()
 
 
-def has_told_all(address: str, lake: Path) -> bool:
+def has_notified_all(address: str, lake: Path) -> bool:
     database = Database.at(address)
     try:
         return is_empty(database, Lake.at(str(lake)).root)

@@ -75,7 +75,7 @@ group_interval = "1s"
 
 @dataclass
 class Room:
-    """A lake that is told step by step, and the process that looks at it by a clock of ours."""
+    """A lake that is written step by step, and the process that looks at it by a clock of ours."""
 
     folder: Path
     story: Story
@@ -124,8 +124,8 @@ class Room:
         held = steps.load(self.database(), LAKE)
         return {alert.labels["group"]: alert.state for alert in held.alerts}
 
-    async def told(self, party: Alerting) -> list[tuple[str, str, str]]:
-        """Deliver what waits: status, group and summary of each alert that was told."""
+    async def notified(self, party: Alerting) -> list[tuple[str, str, str]]:
+        """Deliver what waits: status, group and summary of each alert that was notified."""
         until = asyncio.Event()
         running = asyncio.create_task(party.run(until))
         await eventually(lambda: is_empty(self.database(), LAKE), "the outbox is empty")
@@ -134,7 +134,7 @@ class Room:
         return [
             (one["status"], one["labels"]["group"], one["annotations"].get("summary", ""))
             for request in self.ledger.received
-            for one in request.told["alerts"]
+            for one in request.decoded["alerts"]
         ]
 
 
@@ -166,12 +166,12 @@ async def test_a_group_that_stands_is_notified_once_and_that_it_goes_on_too(
     for at_s in room.go_on(party, 30, broker):
         two_groups(broker, at_s, stuck=False)
     assert room.states() == {"stuck": State.RESOLVED}
-    told = await room.told(party)
-    assert [(status, group) for status, group, _ in told] == [
+    notified = await room.notified(party)
+    assert [(status, group) for status, group, _ in notified] == [
         ("firing", "stuck"),
         ("resolved", "stuck"),
     ]
-    assert told[0][2].startswith("stuck stands, ")
+    assert notified[0][2].startswith("stuck stands, ")
 
 
 async def test_a_notice_about_an_observed_cluster_says_that_its_facts_are_polled(
@@ -182,8 +182,8 @@ async def test_a_notice_about_an_observed_cluster_says_that_its_facts_are_polled
     observer.report("lifecycle", kind="OBSERVED", observed_by="observer", report_each_ms=10_000)
     for at_s in room.go_on(party, 60, observer):
         two_groups(observer, at_s)
-    await room.told(party)
-    (alert,) = room.ledger.received[0].told["alerts"]
+    await room.notified(party)
+    (alert,) = room.ledger.received[0].decoded["alerts"]
     said = "watched from outside each 10 s: times are right to ± 10 s"
     assert alert["annotations"]["observed"] == said
 
@@ -194,12 +194,12 @@ async def test_what_fires_neither_begins_anew_nor_is_notified_again_after_a_rest
     first, broker = room.party(), room.story.broker("b")
     for at_s in room.go_on(first, 60, broker):
         two_groups(broker, at_s)
-    assert len(await room.told(first)) == 1
+    assert len(await room.notified(first)) == 1
     fired = steps.load(room.database(), LAKE).alerts
     second = room.party("two")
     for at_s in room.go_on(second, 20, broker):
         two_groups(broker, at_s)
-    assert len(await room.told(second)) == 1
+    assert len(await room.notified(second)) == 1
     now = steps.load(room.database(), LAKE).alerts
     assert [one.fired_at_us for one in now] == [one.fired_at_us for one in fired]
 
@@ -338,7 +338,7 @@ async def test_who_is_silenced_is_not_notified(room: Room) -> None:
     for at_s in room.go_on(party, 60, broker):
         two_groups(broker, at_s)
     assert room.states() == {"stuck": State.FIRING}
-    assert await room.told(party) == []
+    assert await room.notified(party) == []
 
 
 def test_a_broker_that_falls_silent_resolves_nothing(room: Room) -> None:

@@ -49,7 +49,7 @@ receivers:
 
 @contextmanager
 def alertmanager(hook: str) -> Iterator[str]:
-    """A running Alertmanager that tells `hook`; its address."""
+    """A running Alertmanager that notifies `hook`; its address."""
     program = servers.alertmanager()
     assert program is not None, servers.ALERTMANAGER_MISSING
     folder = Path(tempfile.mkdtemp(prefix="tidemark-alertmanager-"))
@@ -126,14 +126,14 @@ def of_group(group: str, **changed: Any) -> Alert:
     )
 
 
-def told_now(*alerts: Alert) -> Notice:
+def notice_now(*alerts: Alert) -> Notice:
     return a_notice(alerts=alerts, created_us=time.time_ns() // 1_000)
 
 
 def test_alerts_are_shown_once_and_resolved(address: str, hook: Ledger) -> None:
     alert = of_group("payments", annotations={"summary": "stands still", "page_url": "https://t/g"})
     for _ in range(2):
-        assert pushed(address, told_now(alert)) == Delivered()
+        assert pushed(address, notice_now(alert)) == Delivered()
 
     (there,) = shown(address, "payments")
     assert there["labels"] == {
@@ -154,16 +154,16 @@ def test_alerts_are_shown_once_and_resolved(address: str, hook: Ledger) -> None:
     assert hours_s - 120 < ends_s - time.time() <= hours_s
 
     over = of_group("payments", state=State.RESOLVED, resolved_at_us=time.time_ns() // 1_000)
-    assert pushed(address, told_now(over)) == Delivered()
+    assert pushed(address, notice_now(over)) == Delivered()
 
     assert shown(address, "payments") == []
-    eventually(lambda: any(told["status"] == "resolved" for told in handed_on(hook, "payments")))
+    eventually(lambda: any(sent["status"] == "resolved" for sent in handed_on(hook, "payments")))
 
 
 def handed_on(hook: Ledger, group: str) -> list[Any]:
-    """What Alertmanager told its own webhook about a group."""
-    told = [received.told for received in list(hook.received)]
-    return [one for one in told if one["groupLabels"].get("group") == group]
+    """What Alertmanager sent its own webhook about a group."""
+    decoded = [received.decoded for received in list(hook.received)]
+    return [one for one in decoded if one["groupLabels"].get("group") == group]
 
 
 def seconds_of(text: str) -> float:
@@ -171,35 +171,35 @@ def seconds_of(text: str) -> float:
 
 
 def test_our_webhook_has_the_shape_of_alertmanagers(address: str, hook: Ledger) -> None:
-    notice = told_now(of_group("shipping", annotations={"page_url": "https://t/g"}))
+    notice = notice_now(of_group("shipping", annotations={"page_url": "https://t/g"}))
     assert pushed(address, notice) == Delivered()
     eventually(lambda: bool(handed_on(hook, "shipping")))
 
     theirs = handed_on(hook, "shipping")[0]
     settings = WebhookSettings(Secret("https://x/", "a test"), None, "https://t")
-    told = json.loads(webhook(notice, settings).body)
-    assert shape(told) == shape(theirs)
-    assert told["alerts"][0]["labels"] == theirs["alerts"][0]["labels"]
-    assert told["version"] == theirs["version"] == "4"
+    sent = json.loads(webhook(notice, settings).body)
+    assert shape(sent) == shape(theirs)
+    assert sent["alerts"][0]["labels"] == theirs["alerts"][0]["labels"]
+    assert sent["version"] == theirs["version"] == "4"
 
 
-def shape(told: Any) -> Any:
+def shape(given: Any) -> Any:
     """Names and kinds, with alerts by the first of them; labels and annotations are maps."""
-    if isinstance(told, dict):
+    if isinstance(given, dict):
         return {
             name: "map" if name.endswith(("abels", "nnotations")) else shape(value)
-            for name, value in told.items()
+            for name, value in given.items()
         }
-    if isinstance(told, list):
-        return [shape(told[0])]
-    return type(told).__name__
+    if isinstance(given, list):
+        return [shape(given[0])]
+    return type(given).__name__
 
 
 def test_hostile_names_are_taken(address: str) -> None:
     hostile = {"a-b": "1", "9": "2", "größe": "\x00\ud800\n<b>", "empty": "", "a_b": "3"}
     alert = of_group("hostile", annotations=hostile)
     labels = {**alert.labels, **hostile}
-    assert pushed(address, told_now(an_alert(labels=labels))) == Delivered()
+    assert pushed(address, notice_now(an_alert(labels=labels))) == Delivered()
 
     (there,) = shown(address, "hostile")
     assert there["labels"]["a_b"] == "1"
@@ -209,5 +209,5 @@ def test_hostile_names_are_taken(address: str) -> None:
 
 def test_thousands_of_alerts_are_one_request(address: str) -> None:
     many = [an_alert(labels={"group": "crowd", "queue": str(at)}) for at in range(5_000)]
-    assert pushed(address, told_now(*many)) == Delivered()
+    assert pushed(address, notice_now(*many)) == Delivered()
     assert len(shown(address, "crowd")) == 5_000

@@ -1,4 +1,4 @@
-"""Runs of jobs that end badly go the way of alerts: each is told once, lost apart from late."""
+"""Runs of jobs that end badly go the way of alerts: each is notified once, lost apart from late."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class Room:
             now_us=now_us,
         )
 
-    def run(self, cause: str, state: str, **told: Any) -> int:
+    def run(self, cause: str, state: str, **fields: Any) -> int:
         """A run that stands there; its number."""
-        row = planned_row(self.job, cause, now_ms=NOW_MS - 90_000, state=state, **told)
+        row = planned_row(self.job, cause, now_ms=NOW_MS - 90_000, state=state, **fields)
         with self.database.writing() as connection:
             return int(
                 connection.execute(
@@ -89,10 +89,10 @@ class Room:
                 ).scalar_one()
             )
 
-    def started(self, title: str, next_ms: int, **told: Any) -> int:
+    def started(self, title: str, next_ms: int, **fields: Any) -> int:
         """A job that is active and due then; its number."""
         settings = JobSettings(
-            title=title, handler="count", schedule_kind="FIX_RATE", schedule_text="86400", **told
+            title=title, handler="count", schedule_kind="FIX_RATE", schedule_text="86400", **fields
         )
         job_id = add_job(self.database, self.group, settings, Change("me", NOW_MS))
         start_job(self.database, job_id, Change("me", NOW_MS))
@@ -106,8 +106,8 @@ class Room:
         """The troubles then that are of jobs, not of runs."""
         return [one for one in troubles(self.database, now_ms=now_ms) if one.run is None]
 
-    async def told(self) -> list[tuple[str, str, dict[str, str]]]:
-        """Rule, run and texts of everything that the receiver was ever told, by a new process."""
+    async def notified(self) -> list[tuple[str, str, dict[str, str]]]:
+        """Rule, run and texts of everything that the receiver was ever sent, by a new process."""
         party = self.party()
         party.look()
         until = asyncio.Event()
@@ -119,7 +119,7 @@ class Room:
             (
                 (one["labels"]["alertname"], one["labels"].get("run", ""), one["annotations"])
                 for request in self.ledger.received
-                for one in request.told["alerts"]
+                for one in request.decoded["alerts"]
             ),
             key=lambda one: one[:2],
         )
@@ -148,15 +148,15 @@ async def test_each_run_is_notified_once_with_job_executor_and_what_was_said(
         room.run("f", "DONE", **ended)
         soon = room.run("g", "PLANNED", due_ms=NOW_MS)
         room.run("h", "FAILED", ended_ms=NOW_MS - TOLD_FOR_MS - 1)
-        told = await room.told()
-        assert [(rule, run) for rule, run, _ in told] == [
+        notified = await room.notified()
+        assert [(rule, run) for rule, run, _ in notified] == [
             ("JobFailed", str(failed)),
             ("JobFailed", str(refused)),
             ("JobLate", str(waits)),
             ("JobResultLate", str(late)),
             ("JobResultLost", str(lost)),
         ]
-        texts = {run: annotations for _, run, annotations in told}
+        texts = {run: annotations for _, run, annotations in notified}
         said = f"Run {failed} of job lag report, planned for 20"
         assert texts[str(failed)]["summary"].startswith(said)
         assert "LakeError: no" in texts[str(failed)]["description"]
@@ -164,12 +164,12 @@ async def test_each_run_is_notified_once_with_job_executor_and_what_was_said(
         assert "success" in texts[str(late)]["description"]
         assert "What became of the run" in texts[str(lost)]["description"]
         room.now_ms += 600_000
-        later = await room.told()
-        assert [one for one in later if one not in told] == [
+        later = await room.notified()
+        assert [one for one in later if one not in notified] == [
             next(one for one in later if one[:2] == ("JobLate", str(soon)))
         ]
         room.now_ms += TOLD_FOR_MS
-        assert await room.told() == later
+        assert await room.notified() == later
 
 
 async def test_that_no_centre_plans_is_notified_once_for_all_jobs_that_are_overdue(
@@ -186,14 +186,14 @@ async def test_that_no_centre_plans_is_notified_once_for_all_jobs_that_are_overd
         assert (one.job_id, one.run, one.since_ms) == (longest, None, NOW_MS - 2 * LATE_MS)
         assert one.evidence.startswith("1 job is overdue and not planned, the first since 20")
         room.now_ms += LATE_MS + 1
-        told = await room.told()
-        assert [one[:2] for one in told] == [("JobsNotPlanned", "")]
-        texts = told[0][2]
+        notified = await room.notified()
+        assert [one[:2] for one in notified] == [("JobsNotPlanned", "")]
+        texts = notified[0][2]
         assert "the nightly count" in texts["summary"]
         assert f"{len(others) + 1} jobs are overdue" in texts["description"]
         assert "scheduler run" in texts["first_step"]
         room.now_ms += 600_000
-        assert await room.told() == told
+        assert await room.notified() == notified
         plan_due(room.database, "a centre", now_ms=room.now_ms)
         assert "NOT_PLANNED" not in {one.outcome for one in room.of_jobs(room.now_ms)}
 
@@ -205,12 +205,12 @@ async def test_a_job_that_the_scheduler_stops_is_notified_and_one_that_is_simply
         room = Room(tmp_path, ledger)
         broken = room.started("the nightly count", NOW_MS)
         once = room.started("only once", NOW_MS)
-        told = {
+        wanted = {
             broken: {"schedule_kind": "CRON", "schedule_text": "0 0 0 30 2 ?"},
             once: {"schedule_kind": "ONCE", "schedule_text": "2026-03-01T12:00:00Z"},
         }
         with room.database.writing() as connection:
-            for job_id, schedule in told.items():
+            for job_id, schedule in wanted.items():
                 connection.execute(
                     sa.update(jobs).where(jobs.c.job_id == job_id).values(**schedule)
                 )
@@ -221,7 +221,7 @@ async def test_a_job_that_the_scheduler_stops_is_notified_and_one_that_is_simply
             for job_id in (broken, once)
             for one in audit_of(room.database, f"job:{job_id}")[:1]
         ] == [("the scheduler", "stop"), ("the scheduler", "over")]
-        alerts = await room.told()
+        alerts = await room.notified()
         assert [one[:2] for one in alerts] == [("JobStopped", "")]
         assert "the nightly count" in alerts[0][2]["summary"]
         assert "a day that its months have" in alerts[0][2]["description"]
@@ -270,7 +270,7 @@ async def test_what_a_job_has_missed_is_noted_and_notified_with_what_was_done(
             ],
             in_time: [],
         }
-        alerts = await room.told()
+        alerts = await room.notified()
         assert [one[:2] for one in alerts] == [("JobMissed", "")] * 2
         texts = " ".join(one[2]["description"] for one in alerts)
         assert "from 2026-03-01 11:00:00 UTC on; by DO_NOTHING no run makes up for it" in texts
@@ -290,8 +290,8 @@ def test_after_a_standstill_misfires_are_noted_up_to_a_bound_and_the_rest_in_one
         ]
         done = plan_due(room.database, "a centre", now_ms=NOW_MS)
         assert done.missed == tuple(made)
-        told = {one.job_id: one.evidence for one in room.of_jobs(NOW_MS)}
-        assert list(told) == made[: MISFIRES_NOTED_MAX + 1]
-        assert [of for of, evidence in told.items() if "2 more jobs" in evidence] == [
+        found = {one.job_id: one.evidence for one in room.of_jobs(NOW_MS)}
+        assert list(found) == made[: MISFIRES_NOTED_MAX + 1]
+        assert [of for of, evidence in found.items() if "2 more jobs" in evidence] == [
             made[MISFIRES_NOTED_MAX]
         ]

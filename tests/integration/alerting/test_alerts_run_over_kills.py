@@ -1,10 +1,10 @@
-"""kill -9 of `tidemark alerts run` at any moment, a hundred times: each stall is told once, and its
+"""kill -9 of `tidemark alerts run` at any moment, a hundred times: each stall is sent once, and its
 end too.
 
 The lake goes on while the process dies and is started again: one group after the other stands, is
-told, goes on, is told. A step is done when the database says so, whoever of the processes stored
-it. Some kills come at random, others while a notice is being answered. The server that is told
-fails now and then; its ledger is held against what happened: what is told twice is the same notice,
+sent, goes on, is sent. A step is done when the database says so, whoever of the processes stored
+it. Some kills come at random, others while a notice is being answered. The server that is sent to
+fails now and then; its ledger is held against what happened: what is sent twice is the same notice,
 sent by a process that was killed before it could note it.
 """
 
@@ -125,10 +125,10 @@ class World:
         self._lake = Lake.at(str(self.story.lake)).root
         self._address = f"sqlite:///{folder / 'tidemark.db'}"
 
-    def go_on(self, seconds: int, tell: Callable[[BronzeWriter, int], None]) -> None:
+    def go_on(self, seconds: int, report: Callable[[BronzeWriter, int], None]) -> None:
         for at_s in self.story.steps(self.story.at_s + seconds, self._broker, step_s=10):
             keeps_up(self._broker, "well", 10 * at_s)
-            tell(self._broker, at_s)
+            report(self._broker, at_s)
         run_to_the_end(driver_of(self.story.lake, evaluation=Evaluation()))
 
     def state_of(self, group: str) -> State | None:
@@ -139,7 +139,7 @@ class World:
         finally:
             database.close()
 
-    def is_told(self) -> bool:
+    def is_notified(self) -> bool:
         database = Database.at(self._address)
         try:
             return is_empty(database, self._lake)
@@ -175,7 +175,7 @@ def play(folder: Path, *, kills: int, seed: int) -> str:
             while not processes.is_done:
                 one_more(world, f"k{groups}")
                 groups += 1
-            until(world.is_told, "the outbox is empty")
+            until(world.is_notified, "the outbox is empty")
         finally:
             processes.stop()
         return checked(ledger, groups, kills=processes.kills)
@@ -192,18 +192,18 @@ def one_more(world: World, group: str) -> None:
 
 
 def checked(ledger: Ledger, groups: int, *, kills: int) -> str:
-    """Silent but for figures when each group was told to stand, and then to go on."""
+    """Silent but for figures when each group was notified to stand, and then to go on."""
     came = [one for one in ledger.received if one.status == 200]
     copies = Counter(one.headers["Idempotency-Key"] for one in came)
     first = {one.headers["Idempotency-Key"]: one for one in reversed(came)}
-    told: dict[str, list[str]] = {}
+    notified: dict[str, list[str]] = {}
     for one in came:
         key = one.headers["Idempotency-Key"]
         assert one.body == first[key].body, "a second copy is the same notice"
         if one is first[key]:
-            for alert in one.told["alerts"]:
-                told.setdefault(alert["labels"]["group"], []).append(alert["status"])
-    assert told == {f"k{number}": ["firing", "resolved"] for number in range(groups)}
+            for alert in one.decoded["alerts"]:
+                notified.setdefault(alert["labels"]["group"], []).append(alert["status"])
+    assert notified == {f"k{number}": ["firing", "resolved"] for number in range(groups)}
     again = sum(count - 1 for count in copies.values())
     assert again <= kills, "a second copy without a kill"
     failures = sum(one.status != 200 for one in ledger.received)

@@ -42,7 +42,7 @@ Told = dict[str, Any]
 
 
 class Cluster:
-    """The processes, and what the webhook was told."""
+    """The processes, and what the webhook was sent."""
 
     def __init__(self, home: Path, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -72,10 +72,10 @@ class Cluster:
         return [self.alerting, self.pipeline, self.engine]
 
     def firing(self) -> dict[str, Told]:
-        """By rule, what fires, as it was told last."""
+        """By rule, what fires, as it was sent last."""
         last: dict[str, Told] = {}
         for request in self.ledger.received:
-            for one in request.told["alerts"]:
+            for one in request.decoded["alerts"]:
                 last[one["labels"]["alertname"]] = one
         return {name: one for name, one in last.items() if one["status"] == "firing"}
 
@@ -116,11 +116,11 @@ def test_the_alert_names_the_broker_and_every_reader_says_the_same(tmp_path: Pat
         assert set(cluster.firing()) <= {"Watchdog"}
         cluster.kill_the_engine()
         took_s = eventually(lambda: "BrokerSilent" in cluster.firing(), within_s=120)
-        sys.stdout.write(f"BrokerSilent was told {took_s:.0f} s after the kill\n")
+        sys.stdout.write(f"BrokerSilent was notified {took_s:.0f} s after the kill\n")
         assert took_s <= SILENT_S + 60
-        told = cluster.firing()["BrokerSilent"]
-        broker = told["labels"]["broker"]
-        assert broker in told["annotations"]["summary"]
+        alert = cluster.firing()["BrokerSilent"]
+        broker = alert["labels"]["broker"]
+        assert broker in alert["annotations"]["summary"]
 
         emitters = tm.connect(cluster.lake).emitters()
         assert emitters.df["state"].to_list() == ["UNKNOWN"]

@@ -1,4 +1,4 @@
-"""Channels against real servers: what arrives, what is made of answers, and what is never told."""
+"""Channels against real servers: what arrives, what is made of answers, and what is never sent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ENVIRONMENT = {
 LOCAL = 'allow_private_hosts = ["127.0.0.1", "localhost"]\nexternal_url = "https://t.example"\n'
 
 
-def told(text: str, notice: Notice, **environment: str) -> Outcome:
+def outcome_of(text: str, notice: Notice, **environment: str) -> Outcome:
     """What comes of sending to the one receiver of this file."""
     with ThreadPoolExecutor(2) as threads:
         channels = channels_of(receivers_of(text, "a test"), ENVIRONMENT | environment, threads)
@@ -67,7 +67,7 @@ def test_a_webhook_gets_version_four_and_can_recognise_a_second_copy() -> None:
     notice = a_notice("n/1", alerts=(alert, over), truncated_alerts=3)
     with receiving() as ledger:
         url = f"{ledger.url}/hook"
-        outcome = told(a_receiver("webhook", url=url, bearer_env="KEY"), notice)
+        outcome = outcome_of(a_receiver("webhook", url=url, bearer_env="KEY"), notice)
 
     assert outcome == Delivered()
     (request,) = ledger.received
@@ -79,7 +79,7 @@ def test_a_webhook_gets_version_four_and_can_recognise_a_second_copy() -> None:
         "owner": "payments-team",
         "figures": "head=unknown, messages=57, time_lag_s=12.5",
     }
-    assert request.told == {
+    assert request.decoded == {
         "version": "4",
         "groupKey": notice.group_key,
         "truncatedAlerts": 3,
@@ -118,10 +118,10 @@ def test_owner_and_figures_are_annotations_and_those_of_the_rule_stay() -> None:
     alerts = (an_alert(0), an_alert(1, annotations=own), nobodys)
     with receiving() as ledger:
         notice = a_notice(alerts=alerts)
-        assert told(a_receiver("alertmanager", url=ledger.url), notice) == Delivered()
-        assert told(a_receiver("webhook", url=f"{ledger.url}/hook"), notice) == Delivered()
+        assert outcome_of(a_receiver("alertmanager", url=ledger.url), notice) == Delivered()
+        assert outcome_of(a_receiver("webhook", url=f"{ledger.url}/hook"), notice) == Delivered()
 
-    pushed, hook = (request.told for request in ledger.received)
+    pushed, hook = (request.decoded for request in ledger.received)
     for listed in (pushed, hook["alerts"]):
         assert [one["annotations"] for one in listed] == [
             {
@@ -138,10 +138,10 @@ def test_owner_and_figures_are_annotations_and_those_of_the_rule_stay() -> None:
 def test_pagerduty_opens_and_closes_one_incident_a_group() -> None:
     with receiving(lambda _path, _body: (202, {}, b"{}")) as ledger:
         text = a_receiver("pagerduty", url=f"{ledger.url}/v2/enqueue", routing_key_env="KEY")
-        assert told(text, a_notice("n1")) == Delivered()
-        assert told(text, a_notice("n2", alerts=(resolved(),))) == Delivered()
+        assert outcome_of(text, a_notice("n1")) == Delivered()
+        assert outcome_of(text, a_notice("n2", alerts=(resolved(),))) == Delivered()
 
-    first, last = (request.told for request in ledger.received)
+    first, last = (request.decoded for request in ledger.received)
     assert (first["event_action"], last["event_action"]) == ("trigger", "resolve")
     assert first["dedup_key"] == last["dedup_key"]
     assert first["routing_key"] == CANARY
@@ -162,10 +162,12 @@ def test_slack_gets_blocks_with_a_text_for_those_who_see_none() -> None:
     alert = an_alert(annotations={"summary": "<!channel> & co", "page_url": "https://t.example/g"})
     with receiving() as ledger:
         text = a_receiver("slack", url_env="SLACK")
-        outcome = told(text, a_notice(alerts=(alert,)), SLACK=f"{ledger.url}/services/{CANARY}")
+        outcome = outcome_of(
+            text, a_notice(alerts=(alert,)), SLACK=f"{ledger.url}/services/{CANARY}"
+        )
 
     assert outcome == Delivered()
-    message = ledger.received[0].told
+    message = ledger.received[0].decoded
     assert message["text"] == (
         "[FIRING:1] StalledWindow (group=payments)\n&lt;!channel&gt; &amp; co"
     )
@@ -190,7 +192,7 @@ def test_slack_gets_blocks_with_a_text_for_those_who_see_none() -> None:
 )
 def test_an_answer_says_what_is_to_be_done(answer: Answer, trouble: Trouble) -> None:
     with receiving(lambda _path, _body: answer) as ledger:
-        outcome = told(a_receiver("webhook", url=ledger.url), a_notice())
+        outcome = outcome_of(a_receiver("webhook", url=ledger.url), a_notice())
 
     assert isinstance(outcome, Failed)
     assert outcome.trouble is trouble
@@ -219,7 +221,7 @@ def test_no_secret_is_in_a_log_an_error_or_a_representation(
                 "timeout_s": 2,
             },
         }
-        outcome = told(
+        outcome = outcome_of(
             a_receiver(kind, **of_kind[kind]),
             a_notice(),
             URL=f"{ledger.url}/services/{CANARY}?t={CANARY}",
@@ -233,11 +235,11 @@ def test_a_host_that_is_not_allowed_is_not_asked() -> None:
     with receiving() as ledger:
         text = a_receiver("webhook", url=ledger.url)
         with pytest.raises(ConfigError, match="one of allow_hosts"):
-            told(text.replace("127.0.0.1", "other.example", 1), a_notice())
+            outcome_of(text.replace("127.0.0.1", "other.example", 1), a_notice())
         public = text.replace("allow_private_hosts", "allow_hosts", 1)
         with pytest.raises(ConfigError, match="https, but for allow_private_hosts"):
-            told(public, a_notice())
-        secure = told(public.replace("http://", "https://"), a_notice())
+            outcome_of(public, a_notice())
+        secure = outcome_of(public.replace("http://", "https://"), a_notice())
 
     assert isinstance(secure, Failed)
     assert secure.trouble is Trouble.NOT_SET_UP
@@ -251,11 +253,11 @@ def test_nobody_there_is_an_error_and_so_is_one_who_hangs() -> None:
         silent.listen()
         port = silent.getsockname()[1]
         text = a_receiver("webhook", url=f"http://127.0.0.1:{port}/", timeout_s=0.3)
-        hangs = told(text, a_notice())
+        hangs = outcome_of(text, a_notice())
     assert isinstance(hangs, Failed)
     assert hangs.trouble is Trouble.UNREACHABLE
     assert "0.3 s" in hangs.error or "ReadTimeout" in hangs.error
-    refused = told(a_receiver("webhook", url=f"http://127.0.0.1:{port}/"), a_notice())
+    refused = outcome_of(a_receiver("webhook", url=f"http://127.0.0.1:{port}/"), a_notice())
 
     assert isinstance(refused, Failed)
     assert refused.trouble is Trouble.UNREACHABLE
@@ -288,7 +290,9 @@ def test_who_says_yes_has_it_though_the_rest_of_the_answer_never_comes(
         speaking.start()
         try:
             url = f"http://127.0.0.1:{server.getsockname()[1]}/"
-            assert told(a_receiver("webhook", url=url, timeout_s=3), a_notice()) == Delivered()
+            assert (
+                outcome_of(a_receiver("webhook", url=url, timeout_s=3), a_notice()) == Delivered()
+            )
         finally:
             ended.set()
             speaking.join()
@@ -315,16 +319,16 @@ def test_ten_thousand_alerts_are_sent_whatever_fits_into_one_request() -> None:
     alerts = tuple(an_alert(queue, annotations=texts) for queue in range(10_000))
     notice = a_notice(alerts=alerts)
     with receiving() as ledger:
-        pushed = told(a_receiver("alertmanager", url=ledger.url), notice)
+        pushed = outcome_of(a_receiver("alertmanager", url=ledger.url), notice)
         parts = list(ledger.received)
-        hooked = told(a_receiver("webhook", url=ledger.url), notice)
+        hooked = outcome_of(a_receiver("webhook", url=ledger.url), notice)
 
     assert pushed == hooked == Delivered()
     assert len(parts) > 1
-    assert [one["labels"]["queue"] for part in parts for one in part.told] == [
+    assert [one["labels"]["queue"] for part in parts for one in part.decoded] == [
         str(queue) for queue in range(10_000)
     ]
-    hook = ledger.received[-1].told
+    hook = ledger.received[-1].decoded
     assert len(hook["alerts"]) + hook["truncatedAlerts"] == 10_000
     assert len(hook["alerts"]) > 1_000
 
@@ -335,14 +339,14 @@ def test_the_longest_event_is_one_that_pagerduty_takes() -> None:
     alerts = tuple(an_alert(queue, annotations=texts, reason=long) for queue in range(50))
     with receiving() as ledger:
         text = a_receiver("pagerduty", url=ledger.url, routing_key_env="KEY")
-        assert told(text, a_notice(alerts=alerts)) == Delivered()
+        assert outcome_of(text, a_notice(alerts=alerts)) == Delivered()
 
     assert len(ledger.received[0].body) <= 512 * 1024
-    assert ledger.received[0].told["event_action"] == "trigger"
+    assert ledger.received[0].decoded["event_action"] == "trigger"
 
 
 class Mailbox:
-    """What a mail server was handed; it says no to whom and what it is told."""
+    """What a mail server was handed; it says no to whom and what it is set to."""
 
     def __init__(self) -> None:
         self.mails: list[Envelope] = []
@@ -387,7 +391,7 @@ def test_a_mail_server_is_handed_text_and_page_in_one_thread_an_alert() -> None:
     hostile = an_alert(annotations={"summary": "<b>\r\nBcc: evil@example.com"})
     with mail_server(mailbox) as port:
         for name in ("n1", "n1", "n2"):
-            outcome = told(a_mail_receiver(port), a_notice(name, alerts=(hostile,)))
+            outcome = outcome_of(a_mail_receiver(port), a_notice(name, alerts=(hostile,)))
             assert outcome == Delivered()
 
     mails = [message_from_bytes(envelope.content, policy=SMTP) for envelope in mailbox.mails]
@@ -408,9 +412,9 @@ def test_a_report_goes_by_mail_with_its_page_under_its_own_subject(tmp_path: Pat
     with mail_server(mailbox) as port:
         subject = "Lag report, Sunday: all is well"
         notice = replace(a_notice("r1"), subject=subject, attachment=str(page))
-        assert told(a_mail_receiver(port), notice) == Delivered()
+        assert outcome_of(a_mail_receiver(port), notice) == Delivered()
         gone = replace(notice, notice_id="r2", attachment=str(tmp_path / "gone.html"))
-        outcome = told(a_mail_receiver(port), gone)
+        outcome = outcome_of(a_mail_receiver(port), gone)
     assert isinstance(outcome, Delivered)
     assert "gone.html (No such file or directory)" in outcome.remark
     first, second = (
@@ -431,23 +435,23 @@ def test_a_mail_server_that_says_no_is_understood(says: str, trouble: Trouble) -
     mailbox = Mailbox()
     mailbox.says = says
     with mail_server(mailbox) as port:
-        outcome = told(a_mail_receiver(port), a_notice())
+        outcome = outcome_of(a_mail_receiver(port), a_notice())
         assert isinstance(outcome, Failed)
         assert (outcome.trouble, outcome.error) == (trouble, f"localhost: {says}")
 
         mailbox.says = "250 taken"
-        nobody = told(a_mail_receiver(port, recipients=["nobody@shop.example"]), a_notice())
+        nobody = outcome_of(a_mail_receiver(port, recipients=["nobody@shop.example"]), a_notice())
         assert isinstance(nobody, Failed)
         assert nobody.trouble is Trouble.NOT_SET_UP
         some = ["nobody@shop.example", "anna@shop.example"]
-        outcome = told(a_mail_receiver(port, recipients=some), a_notice())
+        outcome = outcome_of(a_mail_receiver(port, recipients=some), a_notice())
         assert outcome == Delivered("not to nobody@shop.example")
 
 
 def test_a_mail_server_without_tls_is_given_no_password() -> None:
     mailbox = Mailbox()
     with mail_server(mailbox) as port:
-        outcome = told(
+        outcome = outcome_of(
             a_mail_receiver(port, tls="starttls", user="t", password_env="PASSWORD"), a_notice()
         )
 
@@ -456,7 +460,7 @@ def test_a_mail_server_without_tls_is_given_no_password() -> None:
     assert "STARTTLS" in outcome.error or "NotSupported" in outcome.error
     assert mailbox.mails == []
     with pytest.raises(ConfigError, match="without a password"):
-        told(a_mail_receiver(port, user="t", password_env="PASSWORD"), a_notice())
+        outcome_of(a_mail_receiver(port, user="t", password_env="PASSWORD"), a_notice())
 
 
 def test_a_mail_server_that_sends_a_letter_a_second_is_left_when_time_is_up() -> None:
@@ -476,7 +480,7 @@ def test_a_mail_server_that_sends_a_letter_a_second_is_left_when_time_is_up() ->
         dripping = threading.Thread(target=drip)
         dripping.start()
         try:
-            outcome = told(a_mail_receiver(port, timeout_s=0.5), a_notice())
+            outcome = outcome_of(a_mail_receiver(port, timeout_s=0.5), a_notice())
             assert outcome == Failed(Trouble.UNREACHABLE, "no answer within 0.5 s")
             assert ended.wait(5), "the connection was not cut"
         finally:
@@ -501,10 +505,10 @@ def test_a_password_goes_to_the_mail_server_whose_certificate_is_trusted_and_to_
     settings = {"tls": "starttls", "user": "t", "password_env": "PASSWORD"}
     with mail_server(mailbox, tls_context=context, authenticator=login) as port:
         text = a_mail_receiver(port, **settings).replace('"localhost"\nport', '"127.0.0.1"\nport')
-        unknown = told(text, a_notice())
+        unknown = outcome_of(text, a_notice())
         monkeypatch.setenv("SSL_CERT_FILE", str(trusted.certificate))
-        known = told(text, a_notice())
-        wrong = told(text, a_notice(), PASSWORD="wrong")
+        known = outcome_of(text, a_notice())
+        wrong = outcome_of(text, a_notice(), PASSWORD="wrong")
 
     assert isinstance(unknown, Failed)
     assert unknown.trouble is Trouble.NOT_SET_UP
@@ -528,7 +532,7 @@ def test_a_group_with_the_name_of_everybody_calls_nobody_in_discord() -> None:
         channel._service.notify_url = ledger.url
         assert asyncio.run(channel.send(notice)) == Delivered()
     for request in ledger.received:
-        posted = request.told["content"]
+        posted = request.decoded["content"]
         assert "everyone" in posted
         assert not re.search(r"@\w|<@|\*\*|\]\(|://evil", posted), posted
 
@@ -539,12 +543,12 @@ def test_a_service_of_apprise_is_notified_when_file_and_hosts_allow_it() -> None
         text = a_receiver("apprise", url_env="SERVICE")
         allowed = 'allow_services = ["json"]\n' + text
         with pytest.raises(ConfigError, match="one of allow_services"):
-            told(text, a_notice(), SERVICE=address)
+            outcome_of(text, a_notice(), SERVICE=address)
         with pytest.raises(ConfigError, match="one of allow_hosts"):
-            told(allowed, a_notice(), SERVICE="json://other.example/x")
+            outcome_of(allowed, a_notice(), SERVICE="json://other.example/x")
         with pytest.raises(ConfigError, match="redirects are not followed"):
-            told(allowed, a_notice(), SERVICE=f"{address}/?redirect=yes")
-        assert told(allowed, a_notice(), SERVICE=address) == Delivered()
+            outcome_of(allowed, a_notice(), SERVICE=f"{address}/?redirect=yes")
+        assert outcome_of(allowed, a_notice(), SERVICE=address) == Delivered()
     (request,) = ledger.received
-    assert request.told["title"] == "[FIRING:1] StalledWindow (group=payments)"
-    assert "queue 0 stands still" in request.told["message"]
+    assert request.decoded["title"] == "[FIRING:1] StalledWindow (group=payments)"
+    assert "queue 0 stands still" in request.decoded["message"]

@@ -31,7 +31,7 @@ HOSTILE = 'a"b\\c\nd\ud800'
 Told = dict[tuple[str, ...], float]
 
 
-def told_of(text: str, name: str, *labels: str) -> Told:
+def samples_of(text: str, name: str, *labels: str) -> Told:
     """The samples of a metric by some of their labels."""
     families = {one.name: one for one in text_string_to_metric_families(text)}
     return {
@@ -68,27 +68,27 @@ def page(lake: Lake, database: Database, **settings: object) -> str:
 
 def test_a_scrape_returns_lag_states_stalls_alerts_and_ages(lake: Lake, database: Database) -> None:
     text = page(lake, database)
-    lag = told_of(text, "tidemark_group_lag_messages", "group")
+    lag = samples_of(text, "tidemark_group_lag_messages", "group")
     assert set(lag) == {("billing",), ("shipping",), ("ledger",)}
     assert lag["shipping",] > 0
-    assert told_of(text, "tidemark_group_lag_seconds", "group")["shipping",] > 60
-    assert ("shipping", "STALLED") in told_of(text, "tidemark_group_state", "group", "state")
-    stalls = told_of(text, "tidemark_stalled_windows", "group", "kind")
+    assert samples_of(text, "tidemark_group_lag_seconds", "group")["shipping",] > 60
+    assert ("shipping", "STALLED") in samples_of(text, "tidemark_group_state", "group", "state")
+    stalls = samples_of(text, "tidemark_stalled_windows", "group", "kind")
     assert stalls == {("shipping", "FROZEN_HEAD"): 1}
-    alerts = told_of(text, "tidemark_alerts", "alertname", "state")
+    alerts = samples_of(text, "tidemark_alerts", "alertname", "state")
     assert alerts["StalledWindow", "FIRING"] == alerts["StalledWindow", "PENDING"] == 1
     assert alerts['a"b\\c\nd?', "FIRING"] == 1
-    assert told_of(text, "tidemark_receiver_waiting", "receiver") == {("on-call",): 1}
-    assert told_of(text, "tidemark_history_changes_waiting") == {(): 1}
-    assert told_of(text, "tidemark_alerting_leads") == {(): 1}
-    assert told_of(text, "tidemark_alerting_look_seconds") == {(): 0.25}
-    assert told_of(text, "tidemark_pipeline_freshness_seconds") == {(): 7}
-    assert set(told_of(text, "tidemark_emitter_silent", "broker").values()) == {0}
-    delays = told_of(text, "tidemark_shipping_delay_seconds", "broker")
+    assert samples_of(text, "tidemark_receiver_waiting", "receiver") == {("on-call",): 1}
+    assert samples_of(text, "tidemark_history_changes_waiting") == {(): 1}
+    assert samples_of(text, "tidemark_alerting_leads") == {(): 1}
+    assert samples_of(text, "tidemark_alerting_look_seconds") == {(): 0.25}
+    assert samples_of(text, "tidemark_pipeline_freshness_seconds") == {(): 7}
+    assert set(samples_of(text, "tidemark_emitter_silent", "broker").values()) == {0}
+    delays = samples_of(text, "tidemark_shipping_delay_seconds", "broker")
     assert all(value >= 0 for value in delays.values())
-    assert sum(told_of(text, "tidemark_metric_series_left_out", "metric").values()) == 0
+    assert sum(samples_of(text, "tidemark_metric_series_left_out", "metric").values()) == 0
     assert "queue_lag" not in text
-    rebalances = told_of(text, "tidemark_rebalances", "group")
+    rebalances = samples_of(text, "tidemark_rebalances", "group")
     assert rebalances == {("billing",): 0, ("shipping",): 0, ("ledger",): 0}
 
 
@@ -104,22 +104,22 @@ def test_an_emitter_whose_broker_was_taken_out_is_not_reported_as_silent(
     run_to_the_end(driver_of(tmp_path / "lake", evaluation=SHORT))
     lake = Lake.at(str(tmp_path / "lake"))
     silences = "tidemark_emitter_silence_seconds"
-    assert told_of(page(lake, database), silences, "broker") == {("sold",): 595, ("there",): 0}
+    assert samples_of(page(lake, database), silences, "broker") == {("sold",): 595, ("there",): 0}
 
     retire(lake, "cluster-1/sold/0", by="me@here", reason="sold", now=moment_at(writer.now_us))
     text = page(lake, database)
-    assert told_of(text, silences, "broker") == {("there",): 0}
-    assert told_of(text, "tidemark_emitter_silent", "broker") == {("there",): 0}
+    assert samples_of(text, silences, "broker") == {("there",): 0}
+    assert samples_of(text, "tidemark_emitter_silent", "broker") == {("there",): 0}
 
 
 def test_queues_are_exported_when_asked_for_and_what_finds_no_room_is_counted(
     lake: Lake, database: Database
 ) -> None:
     whole = page(lake, database, queues=True)
-    assert len(told_of(whole, "tidemark_queue_lag_messages", "group", "queue")) == 12
+    assert len(samples_of(whole, "tidemark_queue_lag_messages", "group", "queue")) == 12
     text = page(lake, database, queues=True, series_max=5)
-    assert len(told_of(text, "tidemark_queue_lag_messages", "group", "queue")) == 5
-    left = told_of(text, "tidemark_metric_series_left_out", "metric")
+    assert len(samples_of(text, "tidemark_queue_lag_messages", "group", "queue")) == 5
+    left = samples_of(text, "tidemark_metric_series_left_out", "metric")
     assert left["tidemark_queue_lag_messages",] == 7
     assert left["tidemark_group_state",] == 0
 
@@ -131,7 +131,7 @@ def test_a_lake_or_database_that_cannot_be_read_is_named_and_the_rest_stands(
     broken.mkdir(parents=True)
     (broken / "00000000000000000000.json").write_text("no json")
     text = page(Lake.at(str(tmp_path)), database)
-    readable = told_of(text, "tidemark_source_readable", "source")
+    readable = samples_of(text, "tidemark_source_readable", "source")
     assert readable == {("lake",): 0, ("database",): 1}
     assert "tidemark_pipeline_freshness_seconds" not in text
 

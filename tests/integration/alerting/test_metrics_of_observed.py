@@ -1,4 +1,4 @@
-"""What an exporter, or a broker of RocketMQ 5, would tell of a cluster that is observed."""
+"""What an exporter, or a broker of RocketMQ 5, would export of a cluster that is observed."""
 
 from __future__ import annotations
 
@@ -46,8 +46,12 @@ SPECIFIED: Mapping[str, frozenset[str]] = {
 
 
 def test_names_and_labels_are_those_that_boards_ask_for() -> None:
-    told = labels_of_all()
-    found = {name.removeprefix("rocketmq_"): told[name] for name in told if "rocketmq_" in name}
+    labels_by_metric = labels_of_all()
+    found = {
+        name.removeprefix("rocketmq_"): labels_by_metric[name]
+        for name in labels_by_metric
+        if "rocketmq_" in name
+    }
     assert found == SPECIFIED
 
 
@@ -63,24 +67,24 @@ def test_a_lag_of_which_a_part_is_unknown_is_served_as_its_lower_bound_other_sum
         {"group": "all", "topic": "t", "queue_id": 1, "max_offset": 6,
          "unknown_reason": "BROADCAST"},
     )  # fmt: skip
-    told = {row["group"]: row for row in pairs_of(lag, rows("group_state")).to_dicts()}
-    assert set(told) == {"orders", "half"}
-    assert (told["orders"]["lag_messages"], told["orders"]["time_lag_ms"]) == (10, 9)
-    assert (told["half"]["lag_messages"], told["half"]["time_lag_ms"]) == (5, 9)
-    assert told["half"]["committed"] is None
-    assert told["orders"]["inflight_messages"] is None
-    assert told["half"]["max_offset"] == 12
+    by_group = {row["group"]: row for row in pairs_of(lag, rows("group_state")).to_dicts()}
+    assert set(by_group) == {"orders", "half"}
+    assert (by_group["orders"]["lag_messages"], by_group["orders"]["time_lag_ms"]) == (10, 9)
+    assert (by_group["half"]["lag_messages"], by_group["half"]["time_lag_ms"]) == (5, 9)
+    assert by_group["half"]["committed"] is None
+    assert by_group["orders"]["inflight_messages"] is None
+    assert by_group["half"]["max_offset"] == 12
 
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
 def scraped(page: Page) -> Samples:
-    told: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(page.text()):
         for sample in family.samples:
-            told.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
-    return told
+            samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+    return samples
 
 
 def test_an_observed_cluster_is_exported_and_a_minute_later_its_rates_are(tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_an_observed_cluster_is_exported_and_a_minute_later_its_rates_are(tmp_pa
         process=lambda: Process(leads=True, rules=1),
         now_us=lambda: NOON_US,
     )
-    told: Samples = {}
+    samples: Samples = {}
     for until_s in (60, 150):
         for at_s in story.steps(until_s, ours, observer, step_s=10):
             stands(ours, "mine", 100 + at_s)
@@ -106,21 +110,21 @@ def test_an_observed_cluster_is_exported_and_a_minute_later_its_rates_are(tmp_pa
                     max_offset=1_000 + 3 * at_s, readable=True,
                 )  # fmt: skip
         story.judge()
-        told = scraped(page)
+        samples = scraped(page)
         if until_s == 60:
-            assert "rocketmq_producer_tps" not in told, "nobody knows yet"
-    (pay,) = [pair for pair in told["rocketmq_message_accumulation"] if "retry" not in pair[0]]
-    assert pay[0]["group"] == "pay", "our broker tells of itself"
+            assert "rocketmq_producer_tps" not in samples, "nobody knows yet"
+    (pay,) = [pair for pair in samples["rocketmq_message_accumulation"] if "retry" not in pair[0]]
+    assert pay[0]["group"] == "pay", "our broker reports itself"
     assert pay[0]["broker"] == "theirs"
     assert pay[1] > 300
-    ends = {labels["topic"]: value for labels, value in told["rocketmq_producer_offset"]}
+    ends = {labels["topic"]: value for labels, value in samples["rocketmq_producer_offset"]}
     assert ends["t"] == 2 * (1_000 + 3 * 150)
-    rates = {labels["topic"]: value for labels, value in told["rocketmq_producer_tps"]}
+    rates = {labels["topic"]: value for labels, value in samples["rocketmq_producer_tps"]}
     assert rates["t"] == 6
-    consumed = {labels["group"]: value for labels, value in told["rocketmq_consumer_tps"]}
+    consumed = {labels["group"]: value for labels, value in samples["rocketmq_consumer_tps"]}
     assert consumed["pay"] == 0, "it stands"
-    assert "rocketmq_broker_tps" not in told
-    labels, value = told["rocketmq_consumer_lag_messages"][0]
+    assert "rocketmq_broker_tps" not in samples
+    labels, value = samples["rocketmq_consumer_lag_messages"][0]
     assert (labels["node_id"], labels["consumer_group"], value) == ("theirs", "pay", pay[1])
 
 

@@ -1,4 +1,4 @@
-"""What is stored is told: in order, by one sender a receiver, however often it fails at first."""
+"""What is stored is sent: in order, by one sender a receiver, however often it fails at first."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     opened.close()
 
 
-def stored(database: Database, *told: Notice, now_us: int = NOW_US) -> None:
+def stored(database: Database, *notice: Notice, now_us: int = NOW_US) -> None:
     lead = leads.acquire(database, "alerts", "t", now_us=now_us, lasts_us=1)
-    take(database, LAKE, Step(notices=told), lead=lead, now_us=now_us)
+    take(database, LAKE, Step(notices=notice), lead=lead, now_us=now_us)
     leads.release(database, lead)
 
 
@@ -64,7 +64,7 @@ def claimed(database: Database, claim: str = "c", now_us: int = NOW_US) -> Claim
     return claim_next(database, LAKE, "on-call", claim, now_us=now_us, lasts_us=CLAIM_US)
 
 
-def told_in_turn(database: Database, outcome: Outcome, now_us: int = NOW_US) -> str:
+def settled_next(database: Database, outcome: Outcome, now_us: int = NOW_US) -> str:
     """Claim the next notice, let this come of it, and say which it was."""
     found = claimed(database, now_us=now_us)
     assert found is not None
@@ -82,7 +82,7 @@ def test_notices_are_sent_in_their_order_and_once(database: Database) -> None:
     stored(database, a_notice("n1"), a_notice("n2"), a_notice("n3", receiver="mail"))
 
     assert claims.with_something_due(database, LAKE, now_us=NOW_US) == ("mail", "on-call")
-    assert [told_in_turn(database, Delivered()) for _ in range(2)] == ["n1", "n2"]
+    assert [settled_next(database, Delivered()) for _ in range(2)] == ["n1", "n2"]
     assert claimed(database) is None
     assert claims.with_something_due(database, LAKE, now_us=NOW_US) == ("mail",)
 
@@ -118,7 +118,7 @@ def test_who_comes_late_is_believed_when_it_was_delivered_and_not_when_it_failed
     assert states(database)["n1"] == Kept.DELIVERED
     settle(database, second, DOWN, now_us=late_us, chance=0.0)
     assert states(database)["n1"] == Kept.DELIVERED
-    assert told_in_turn(database, Delivered(), late_us) == "n2"
+    assert settled_next(database, Delivered(), late_us) == "n2"
 
 
 def test_a_receiver_that_is_down_rests_and_then_gets_everything_in_order(
@@ -128,7 +128,7 @@ def test_a_receiver_that_is_down_rests_and_then_gets_everything_in_order(
     stored(database, *(a_notice(name) for name in names))
     now_us, tries = NOW_US, 0
     while now_us < NOW_US + 3_600 * SECOND_US:
-        assert told_in_turn(database, DOWN, now_us) == "n0"
+        assert settled_next(database, DOWN, now_us) == "n0"
         tries += 1
         (state,) = states_of(database, LAKE)
         assert (state.waiting, state.failures) == (5, tries)
@@ -137,7 +137,7 @@ def test_a_receiver_that_is_down_rests_and_then_gets_everything_in_order(
         now_us += DELAY_MAX_US
     assert tries == 12
 
-    assert [told_in_turn(database, Delivered(), now_us) for _ in names] == names
+    assert [settled_next(database, Delivered(), now_us) for _ in names] == names
     (state,) = states_of(database, LAKE)
     assert (state.waiting, state.failures, state.last_error) == (0, 0, None)
 
@@ -146,11 +146,11 @@ def test_a_notice_that_is_refused_holds_up_its_group_alone(database: Database) -
     bad, later, other = a_notice("bad"), a_notice("later"), a_notice("other", group_key="B")
     stored(database, bad, later, other)
 
-    assert told_in_turn(database, REFUSED) == "bad"
-    assert told_in_turn(database, Delivered()) == "other"
+    assert settled_next(database, REFUSED) == "bad"
+    assert settled_next(database, Delivered()) == "other"
     assert claimed(database) is None
-    assert told_in_turn(database, Delivered(), NOW_US + DELAY_MAX_US) == "bad"
-    assert told_in_turn(database, Delivered(), NOW_US + DELAY_MAX_US) == "later"
+    assert settled_next(database, Delivered(), NOW_US + DELAY_MAX_US) == "bad"
+    assert settled_next(database, Delivered(), NOW_US + DELAY_MAX_US) == "later"
 
 
 def test_what_cannot_be_delivered_for_days_is_given_up_and_kept_for_a_look(
@@ -158,7 +158,7 @@ def test_what_cannot_be_delivered_for_days_is_given_up_and_kept_for_a_look(
 ) -> None:
     stored(database, a_notice("n1"), a_notice("n2"))
     old_us = NOW_US + GIVE_UP_US
-    assert told_in_turn(database, DOWN, old_us) == "n1"
+    assert settled_next(database, DOWN, old_us) == "n1"
 
     assert states(database) == {"n1": Kept.GIVEN_UP, "n2": Kept.WAITING}
     (state,) = states_of(database, LAKE)
@@ -168,11 +168,11 @@ def test_what_cannot_be_delivered_for_days_is_given_up_and_kept_for_a_look(
 def test_a_clock_that_was_set_back_holds_up_nothing(database: Database) -> None:
     hour_us = 3_600 * SECOND_US
     stored(database, a_notice("n1"), now_us=NOW_US + hour_us)
-    assert told_in_turn(database, DOWN, NOW_US + hour_us) == "n1"
+    assert settled_next(database, DOWN, NOW_US + hour_us) == "n1"
     abandoned = claimed(database, now_us=NOW_US + hour_us + DELAY_MAX_US)
     assert abandoned is not None
 
-    assert told_in_turn(database, Delivered(), NOW_US) == "n1"
+    assert settled_next(database, Delivered(), NOW_US) == "n1"
 
 
 def test_a_notice_that_cannot_be_read_is_given_up_and_holds_up_nobody(database: Database) -> None:
@@ -183,17 +183,17 @@ def test_a_notice_that_cannot_be_read_is_given_up_and_holds_up_nobody(database: 
         )
 
     assert claimed(database) is None
-    assert told_in_turn(database, Delivered()) == "n2"
+    assert settled_next(database, Delivered()) == "n2"
     assert states(database)["n1"] == Kept.GIVEN_UP
 
 
 @dataclass
 class Ledger:
-    """A channel that writes down what it was told, after doing as it is asked."""
+    """A channel that writes down what it was sent, after doing as it is asked."""
 
     answers: Callable[[Notice, int], Outcome | float]
     """What comes of the notice, at which time of asking; seconds: it hangs for so long."""
-    told: list[str] = field(default_factory=list)
+    sent_ids: list[str] = field(default_factory=list)
     asked: int = 0
     timeout_s: float = 0.2
 
@@ -204,7 +204,7 @@ class Ledger:
             await asyncio.sleep(outcome)
             return Delivered()
         if isinstance(outcome, Delivered):
-            self.told.append(notice.notice_id)
+            self.sent_ids.append(notice.notice_id)
         return outcome
 
 
@@ -245,8 +245,8 @@ async def test_a_channel_that_hangs_or_fails_holds_up_no_other(tmp_path: Path) -
     database = Database.at(sqlite_address(tmp_path))
     names = [f"n{at}" for at in range(10)]
     for receiver in ("good", "hangs", "down", "broken", "gone"):
-        told = [a_notice(f"{receiver}-{name}", receiver=receiver) for name in names]
-        stored(database, *told)
+        notices = [a_notice(f"{receiver}-{name}", receiver=receiver) for name in names]
+        stored(database, *notices)
 
     def breaks(_notice: Notice, asked: int) -> Outcome:
         if asked <= 3:
@@ -261,13 +261,13 @@ async def test_a_channel_that_hangs_or_fails_holds_up_no_other(tmp_path: Path) -
     }
 
     def is_over() -> bool:
-        over = [len(channels[name].told) == len(names) for name in ("good", "down", "broken")]
+        over = [len(channels[name].sent_ids) == len(names) for name in ("good", "down", "broken")]
         return all(over) and channels["hangs"].asked > 1
 
     await carried(database, channels, is_over)
 
     for receiver in ("good", "down", "broken"):
-        assert channels[receiver].told == [f"{receiver}-{name}" for name in names]
+        assert channels[receiver].sent_ids == [f"{receiver}-{name}" for name in names]
     left = {state.receiver: state for state in states_of(database, LAKE)}
     assert {name: state.waiting for name, state in left.items()} == {
         "good": 0,
@@ -296,9 +296,9 @@ async def test_what_was_delivered_while_the_database_was_locked_is_noted_afterwa
         return Delivered()
 
     channel = Ledger(locks)
-    await carried(database, {"on-call": channel}, lambda: len(channel.told) == 2)
+    await carried(database, {"on-call": channel}, lambda: len(channel.sent_ids) == 2)
 
-    assert channel.told == ["n1", "n2"]
+    assert channel.sent_ids == ["n1", "n2"]
     assert set(states(database).values()) == {Kept.DELIVERED}
     other.close()
     database.close()

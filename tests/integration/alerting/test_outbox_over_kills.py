@@ -1,7 +1,7 @@
-"""kill -9 at any moment: every notice is told, in order, and twice only where nobody could know.
+"""kill -9 at any moment: every notice is sent, in order, and twice only where nobody could know.
 
-The checker holds the ledger of the server that was told against the script. A second copy of a
-notice is right only when the process that told the first was killed, and each kill leaves at most
+The checker holds the ledger of the server that was sent to against the script. A second copy of a
+notice is right only when the process that sent the first was killed, and each kill leaves at most
 one for each receiver, since a receiver has one sender, and that one notice in its hands. So does an
 answer that does not come in time, as on a machine with much else to do; the processes log those.
 """
@@ -110,20 +110,20 @@ def play(address: str, folder: Path, *, kills: int, cycles: int, seed: int) -> s
 
 
 def checked(ledger: Ledger, address: str, log: Path, *, kills: int, cycles: int) -> str:
-    """Silent but for figures when everything was told as it should."""
+    """Silent but for figures when everything was sent as it should."""
     database = Database.at(address)
     assert load(database, LAKE).cursor == Cursor("run", cycles)
     database.close()
     wanted = [notice for cycle in range(1, cycles + 1) for notice in notices_of(cycle)]
     came = [received for received in ledger.received if received.status == 200]
-    told = Counter(received.headers["Idempotency-Key"] for received in came)
+    sent_count = Counter(received.headers["Idempotency-Key"] for received in came)
     names = {notice.notice_id.replace("-", "_"): notice for notice in wanted}
 
-    assert told.keys() == names.keys(), "lost, or told though nobody decided it"
+    assert sent_count.keys() == names.keys(), "lost, or sent though nobody decided it"
     late = log.read_text().count("no answer within")
     assert ledger.at_once_max == 1 or late, "a receiver had two senders"
     again = Counter[str]()
-    for name, count in told.items():
+    for name, count in sent_count.items():
         again[names[name].receiver] += count - 1
     assert all(count <= kills + late for count in again.values()), again
     order = defaultdict(list)
@@ -134,7 +134,7 @@ def checked(ledger: Ledger, address: str, log: Path, *, kills: int, cycles: int)
         once = [name for name, _ in itertools.groupby(of_group)]
         assert once == sorted(set(of_group)), "out of order"
     return (
-        f"{kills} kills, {len(wanted)} notices, {sum(again.values())} told twice, "
+        f"{kills} kills, {len(wanted)} notices, {sum(again.values())} sent twice, "
         f"{late} answers that did not come in time"
     )
 

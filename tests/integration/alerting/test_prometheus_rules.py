@@ -1,5 +1,5 @@
 """Rules and boards for who has a Prometheus and a Grafana: promtool takes each expression, the
-tests of rules pass, and each metric and label that they name is one that we tell."""
+tests of rules pass, and each metric and label that they name is one that we export."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def alert_names(file: str, pattern: str) -> set[str]:
 
 
 def test_they_name_metrics_that_we_export_and_runbooks_that_there_are() -> None:
-    told = labels_of_all()
+    labels_by_metric = labels_of_all()
     text = (FOLDER / "rules.yml").read_text()
-    assert {f"tidemark_{name}" for name in OWN_NAMES} <= set(told)
-    assert not list(faults_of(text, told))
+    assert {f"tidemark_{name}" for name in OWN_NAMES} <= set(labels_by_metric)
+    assert not list(faults_of(text, labels_by_metric))
     sections = re.findall(r"^## (\w+)$", RUNBOOKS.read_text(), re.MULTILINE)
     assert set(re.findall(r"runbooks\.md#(\w+)", text)) <= {one.lower() for one in sections}
 
@@ -78,32 +78,34 @@ def expressions_of(board: dict[str, Any]) -> list[str]:
     return [*found, *(LABEL_VALUES.sub(r"\1", one) for one in asked)]
 
 
-def faults_of(expression: str, told: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """Metrics, and labels in their braces, that nobody tells."""
+def faults_of(expression: str, labels_by_metric: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """Metrics, and labels in their braces, that nobody exports."""
     for name, chosen in METRIC.findall(expression):
-        if name not in told:
+        if name not in labels_by_metric:
             yield name
             continue
         for label in LABEL.findall(chosen):
-            if label not in told[name]:
+            if label not in labels_by_metric[name]:
                 yield f"{name}{{{label}}}"
 
 
 def test_boards_ask_for_metrics_and_labels_that_we_export() -> None:
-    told = labels_of_all()
+    labels_by_metric = labels_of_all()
     found = boards()
     assert len(found) >= 6
     for name, board in found.items():
         expressions = expressions_of(board)
         assert len(expressions) >= 8, name
         for one in expressions:
-            assert not list(faults_of(one, told)), (name, one)
-            known = set().union(*(told[metric] for metric, _ in METRIC.findall(one)))
+            assert not list(faults_of(one, labels_by_metric)), (name, one)
+            known = set().union(*(labels_by_metric[metric] for metric, _ in METRIC.findall(one)))
             grouped = {label.strip() for part in BY.findall(one) for label in part.split(",")}
             assert grouped <= known, (name, one)
         for panel in board["panels"]:
             for target in panel["targets"]:
-                known = set().union(*(told[one] for one, _ in METRIC.findall(target["expr"])))
+                known = set().union(
+                    *(labels_by_metric[one] for one, _ in METRIC.findall(target["expr"]))
+                )
                 assert set(LEGEND.findall(target["legendFormat"])) <= known, (name, panel["title"])
 
 
@@ -133,8 +135,8 @@ def test_promtool_reads_every_expression_of_a_board(tmp_path: Path) -> None:
 
 def _without_variables(expression: str) -> str:
     """As Grafana asks it, with everything chosen."""
-    told = expression.replace("$__rate_interval", "1m")
-    return re.sub(r"\$\w+", ".*", told)
+    plain = expression.replace("$__rate_interval", "1m")
+    return re.sub(r"\$\w+", ".*", plain)
 
 
 def test_grafana_takes_the_boards() -> None:

@@ -72,9 +72,9 @@ def test_a_rule_whose_query_is_too_dear_could_not_be_evaluated_and_the_others_ar
     with Queries(memory_bytes_max=512 * MIB) as queries:
         looked = Looked(NOON_US, {"group_state": frame})
         outcomes = evaluate([pairs, rule()], looked, {}, answering=queries.answered)
-    told = outcomes["Pairs"]
-    assert isinstance(told, EvalError)
-    assert "more memory than the 512 MiB" in told.reason
+    outcome = outcomes["Pairs"]
+    assert isinstance(outcome, EvalError)
+    assert "more memory than the 512 MiB" in outcome.reason
     assert isinstance(outcomes["Behind"], Signals)
 
 

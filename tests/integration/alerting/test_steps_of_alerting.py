@@ -91,11 +91,11 @@ def test_changes_that_many_write_at_once_are_numbered_without_a_gap(database: Da
     with pytest.raises(LeadLost):  # What is not stored leaves no gap either.
         take(database, LAKE, Step(entries=[entry]), lead=Lead("r", 1, 1), now_us=NOW_US)
     write(0)
-    told = changes.waiting(database, LAKE, rows_max=100)
-    assert told is not None
-    assert [seq for seq, _ in told.entries] == list(range(1, 23))
-    assert all(one == entry for _, one in told.entries)
-    changes.carried(database, LAKE, told.history, seq=20)
+    waiting = changes.waiting(database, LAKE, rows_max=100)
+    assert waiting is not None
+    assert [seq for seq, _ in waiting.entries] == list(range(1, 23))
+    assert all(one == entry for _, one in waiting.entries)
+    changes.carried(database, LAKE, waiting.history, seq=20)
     changes.carried(database, LAKE, "another", seq=22)
     left = changes.waiting(database, LAKE, rows_max=100)
     assert left is not None
@@ -108,7 +108,7 @@ def test_a_step_is_read_as_it_was_stored_whatever_texts_are_in_it(database: Data
     )
     step = Step(
         alerts=[alert, resolved(1)],
-        groups={GROUP: '{"told": 1}'},
+        groups={GROUP: '{"number": 1}'},
         notices=[a_notice(group_key=HOSTILE, alerts=(alert,))],
         cursor=Cursor("run-1", 7),
     )
@@ -118,7 +118,7 @@ def test_a_step_is_read_as_it_was_stored_whatever_texts_are_in_it(database: Data
     held = load(database, LAKE)
     assert set(map(str, held.alerts)) == {str(alert), str(resolved(1))}
     assert held.cursor == Cursor("run-1", 7)
-    assert held.groups == {GROUP: '{"told": 1}'}
+    assert held.groups == {GROUP: '{"number": 1}'}
     assert kept(database) == [("n1", Kept.WAITING)]
     assert load(database, "another lake").alerts == ()
 
@@ -336,9 +336,9 @@ def test_beyond_the_limit_the_oldest_of_a_group_is_replaced_and_its_news_is_kept
     database: Database,
 ) -> None:
     lead = leading(database)
-    told = a_notice("old", group_key="A", alerts=(resolved(1), an_alert(2)))
+    notice = a_notice("old", group_key="A", alerts=(resolved(1), an_alert(2)))
     crowd = [a_notice(f"c{at}", group_key=f"group {at}") for at in range(WAITING_MAX - 1)]
-    take(database, LAKE, Step(notices=[told, *crowd]), lead=lead, now_us=NOW_US)
+    take(database, LAKE, Step(notices=[notice, *crowd]), lead=lead, now_us=NOW_US)
 
     newer = a_notice("new", group_key="A", alerts=(an_alert(3),))
     take(database, LAKE, Step(notices=[newer]), lead=lead, now_us=NOW_US)

@@ -48,9 +48,9 @@ class History:
     def change(self, *, days_ago: int = 0) -> None:
         """Something becomes of an alert, and is carried; a lake that is busy takes it later."""
         moment_us = TODAY_US - days_ago * DAY_US
-        told = entry_of(an_alert(1), "FIRED", observed_us=moment_us, recorded_us=moment_us)
+        entry = entry_of(an_alert(1), "FIRED", observed_us=moment_us, recorded_us=moment_us)
         with self.database.writing() as connection:
-            changes.record(connection, LAKE, [told])
+            changes.record(connection, LAKE, [entry])
         try:
             self.carrier.carry()
         except LakeError as error:

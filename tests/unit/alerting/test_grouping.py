@@ -40,7 +40,7 @@ def resolved(one: Alert) -> Alert:
 
 
 @dataclass
-class Desk:
+class Receiver:
     """What a receiver gets, as time passes."""
 
     routing: Routing = field(default_factory=lambda: Routing(Route("mail")))
@@ -61,7 +61,7 @@ def named_in(notice: Notice) -> list[tuple[str, str]]:
 
 
 def test_a_group_waits_for_what_comes_with_its_first_alert_and_sends_it_once() -> None:
-    receiver = Desk()
+    receiver = Receiver()
     assert receiver.after(0, alert(queue_id="0")) == []
     assert receiver.after(20, alert(queue_id="0"), alert(queue_id="1")) == []
     [notice] = receiver.after(10, alert(queue_id="0"), alert(queue_id="1"))
@@ -74,7 +74,7 @@ def test_a_group_waits_for_what_comes_with_its_first_alert_and_sends_it_once() -
 
 def test_what_is_new_or_over_is_sent_after_the_interval_and_all_again_after_the_repeat() -> None:
     first, second = alert(queue_id="0"), alert(queue_id="1")
-    receiver = Desk()
+    receiver = Receiver()
     receiver.after(0, first)
     receiver.after(30, first)
     assert receiver.after(299, first, second) == []
@@ -91,22 +91,22 @@ def test_what_is_new_or_over_is_sent_after_the_interval_and_all_again_after_the_
 
 
 def test_what_is_over_before_anybody_was_notified_is_notified_to_nobody() -> None:
-    receiver = Desk()
+    receiver = Receiver()
     receiver.after(0, alert())
     assert receiver.after(30, resolved(alert())) == []
     assert receiver.groups == {}
-    assert Desk().after(30, alert(state=State.PENDING)) == []
+    assert Receiver().after(30, alert(state=State.PENDING)) == []
 
 
 def test_a_receiver_that_wants_no_end_is_spared_it() -> None:
-    receiver = Desk(Routing(Route("chat", group_wait_us=0, send_resolved=False)))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0, send_resolved=False)))
     assert len(receiver.after(0, alert())) == 1
     assert receiver.after(300, resolved(alert())) == []
     assert receiver.groups == {}
 
 
 def test_an_alert_that_waits_to_fire_again_is_over_for_whom_it_was_sent_to() -> None:
-    receiver = Desk(Routing(Route("chat", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0)))
     receiver.after(0, alert())
     again = replace(resolved(alert()), state=State.PENDING)
     [notice] = receiver.after(300, again)
@@ -114,7 +114,7 @@ def test_an_alert_that_waits_to_fire_again_is_over_for_whom_it_was_sent_to() -> 
 
 
 def test_flapping_is_notified_once() -> None:
-    receiver = Desk(Routing(Route("chat", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0)))
     receiver.after(0, alert())
     [notice] = receiver.after(300, alert(flaps=True))
     assert notice.alerts[0].course.is_flapping
@@ -122,7 +122,7 @@ def test_flapping_is_notified_once() -> None:
 
 
 def test_the_same_decision_has_the_same_id_and_another_one_another() -> None:
-    one, other = Desk(), Desk()
+    one, other = Receiver(), Receiver()
     for receiver in (one, other):
         receiver.after(0, alert())
     [first], [same] = one.after(30, alert()), other.after(30, alert())
@@ -137,7 +137,7 @@ def silence(text: str, begin_us: int = NOON_US - HOUR_US) -> Silence:
 
 
 def test_silenced_alerts_are_left_out_until_the_silence_ends() -> None:
-    receiver = Desk(Routing(Route("chat", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0)))
     quiet = (silence("group=~ord.*"),)
     assert receiver.after(0, alert(), silences=quiet) == []
     assert receiver.grouped is not None
@@ -146,7 +146,7 @@ def test_silenced_alerts_are_left_out_until_the_silence_ends() -> None:
 
 
 def test_an_end_is_sent_to_whom_the_begin_was_although_it_is_silenced() -> None:
-    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("pager", group_wait_us=0)))
     receiver.after(0, alert())
     quiet = (silence("group=orders"),)
     assert receiver.after(300, alert(), silences=quiet) == []
@@ -158,7 +158,7 @@ def test_a_dead_broker_silences_its_queues_and_no_others() -> None:
     inhibition = Inhibition(
         matchers_of(["alertname=BrokerSilent"]), matchers_of(['broker!=""']), ("cluster", "broker")
     )
-    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
     alerts = [
         alert("BrokerSilent", group="", broker="a"),
         alert(broker="a", queue_id="0"),
@@ -195,28 +195,28 @@ def test_a_notice_has_the_texts_of_the_moment() -> None:
 
 def test_two_alerts_never_mute_each_other() -> None:
     inhibition = Inhibition(matchers_of(["severity=warning"]), matchers_of(["severity=warning"]))
-    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
     assert len(receiver.after(0, alert(), alert("Other"))) == 2
 
 
 def test_two_inhibitions_do_not_mute_two_alerts_by_each_other() -> None:
     one, other = matchers_of(["alertname=Stalled"]), matchers_of(["alertname=Other"])
     both = (Inhibition(one, other), Inhibition(other, one))
-    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=both))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0), inhibitions=both))
     [notice] = receiver.after(0, alert(), alert("Other"))
     assert [one.rule for one in notice.alerts] == ["Stalled"]
 
 
 def test_that_a_rule_cannot_be_judged_mutes_nothing() -> None:
     inhibition = Inhibition(matchers_of(["alertname=ClusterDown"]), matchers_of(['group!=""']))
-    receiver = Desk(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
+    receiver = Receiver(Routing(Route("chat", group_wait_us=0), inhibitions=(inhibition,)))
     down = alert("ClusterDown", group="", outcome="NO_DATA", state=State.NO_DATA)
     notified = [one.rule for notice in receiver.after(0, down, alert()) for one in notice.alerts]
     assert sorted(notified) == ["ClusterDown", "Stalled"]
 
 
 def test_what_goes_on_under_a_silence_is_sent_again_when_the_rest_was_sent_as_over() -> None:
-    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("pager", group_wait_us=0)))
     first, second = alert(queue_id="0"), alert(queue_id="1")
     receiver.after(0, first, second)
     quiet = (silence("queue_id=0"),)
@@ -227,7 +227,7 @@ def test_what_goes_on_under_a_silence_is_sent_again_when_the_rest_was_sent_as_ov
 
 
 def test_a_silence_that_ends_sends_nothing_again_that_has_no_news() -> None:
-    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("pager", group_wait_us=0)))
     receiver.after(0, alert())
     assert receiver.after(300, alert(), silences=(silence("group=orders"),)) == []
     assert receiver.after(300, alert()) == []
@@ -243,7 +243,7 @@ def test_a_silence_that_ends_sends_nothing_again_that_has_no_news() -> None:
 def test_what_was_sent_by_a_route_that_is_no_more_is_over_there_and_sent_anew(
     routes: Routing, next_receiver: str
 ) -> None:
-    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("pager", group_wait_us=0)))
     [begun] = receiver.after(0, alert())
     receiver.routing = routes
     over, anew = receiver.after(1, alert())
@@ -255,7 +255,7 @@ def test_what_was_sent_by_a_route_that_is_no_more_is_over_there_and_sent_anew(
 
 def test_an_alert_whose_severity_takes_another_route_is_over_at_the_first() -> None:
     critical = Route("pager", matchers_of(["severity=critical"]), group_wait_us=0)
-    receiver = Desk(Routing(Route("mail", group_wait_us=0), (critical,)))
+    receiver = Receiver(Routing(Route("mail", group_wait_us=0), (critical,)))
     receiver.after(0, alert(severity="critical"))
     over, anew = receiver.after(1, alert())
     assert [(over.receiver, over.is_firing), (anew.receiver, anew.is_firing)] == [
@@ -265,7 +265,7 @@ def test_an_alert_whose_severity_takes_another_route_is_over_at_the_first() -> N
 
 
 def test_a_receiver_that_is_no_more_is_sent_nothing() -> None:
-    receiver = Desk(Routing(Route("pager", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("pager", group_wait_us=0)))
     receiver.after(0, alert())
     receiver.routing = Routing(Route("mail"))
     assert receiver.after(1, alert()) == []
@@ -279,12 +279,12 @@ def test_routes_are_asked_in_order_and_may_go_on() -> None:
             Route("team", matchers_of(["group=orders"]), group_wait_us=0, group_by=("cluster",)),
         ),
     )
-    notices = Desk(routing).after(0, alert(severity="critical"), alert(group="other"))
+    notices = Receiver(routing).after(0, alert(severity="critical"), alert(group="other"))
     assert sorted(one.receiver for one in notices) == ["mail", "pager", "team"]
 
 
 def test_a_clock_that_is_set_back_delays_no_notice_beyond_its_wait() -> None:
-    receiver = Desk()
+    receiver = Receiver()
     receiver.after(0, alert())
     assert receiver.after(-7200, alert()) == []
     assert len(receiver.after(30, alert())) == 1
@@ -295,7 +295,7 @@ def test_a_clock_that_is_set_back_delays_no_notice_beyond_its_wait() -> None:
 def test_ten_thousand_alerts_at_once_are_one_notice_that_names_a_few() -> None:
     alerts = [alert(queue_id=str(number)) for number in range(10_000)]
     alerts[7] = replace(alerts[7], severity="critical")
-    receiver = Desk(Routing(Route("mail", alerts_max=20)))
+    receiver = Receiver(Routing(Route("mail", alerts_max=20)))
     assert receiver.after(0, *alerts) == []
     [notice] = receiver.after(30, *alerts)
     assert len(notice.alerts) == 20
@@ -309,7 +309,7 @@ def test_ten_thousand_alerts_at_once_are_one_notice_that_names_a_few() -> None:
 def test_a_thousand_groups_at_once_are_few_notices_of_which_the_last_counts_the_rest() -> None:
     alerts = [alert(group=f"g{number}") for number in range(1_000)]
     alerts[7] = replace(alerts[7], severity="critical")
-    receiver = Desk(Routing(Route("mail", alerts_max=20)))
+    receiver = Receiver(Routing(Route("mail", alerts_max=20)))
     assert receiver.after(0, *alerts) == []
     notices = receiver.after(30, *alerts)
     assert len(notices) == GROUPS_MAX + 1
@@ -321,7 +321,7 @@ def test_a_thousand_groups_at_once_are_few_notices_of_which_the_last_counts_the_
 
 def test_what_was_sent_with_the_rest_is_over_there_whatever_room_there_is_by_then() -> None:
     alerts = [alert(group=f"g{number:03}") for number in range(GROUPS_MAX + 2)]
-    receiver = Desk(Routing(Route("mail", group_wait_us=0)))
+    receiver = Receiver(Routing(Route("mail", group_wait_us=0)))
     sent = {one.alerts[0].fingerprint: one.group_key for one in receiver.after(0, *alerts)}
     (rest,) = [key for key in sent.values() if key.endswith("/rest")]
     with_rest = [one for one in alerts if sent.get(one.fingerprint, rest) == rest]
