@@ -170,14 +170,14 @@
     return lost || now - observed >= heard.late_after_ms ? "late" : "fresh";
   }
 
-  /* On a group's page the chip is as old as what its worst broker has told. */
+  /* On a group's page the chip is as old as the newest row of its worst broker. */
   function freshness(heard, now, lost) {
-    const told = heard.worst_at || heard.observed_at;
-    const observed = told ? Date.parse(told) : null;
+    const newest = heard.worst_at || heard.observed_at;
+    const observed = newest ? Date.parse(newest) : null;
     const level = levelAt(heard, observed, now, lost);
     const attributes = {
       id: "freshness-chip",
-      "data-observed-at": told || "",
+      "data-observed-at": newest || "",
       "data-freshness": level,
     };
     if (level === "error") {
@@ -328,8 +328,8 @@
       body: JSON.stringify(body),
     })
       .then(function (answer) {
-        return answer.json().then(function (told) {
-          return answer.ok ? done() : told.said;
+        return answer.json().then(function (answered) {
+          return answer.ok ? done() : answered.said;
         });
       })
       .catch(function () {

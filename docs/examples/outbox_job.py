@@ -1,4 +1,4 @@
-"""An order and the message that tells of it: both, or neither, whoever is killed.
+"""An order and the message that announces it: both, or neither, whoever is killed.
 
 The shop writes the order and its message in one transaction. A job sends what the outbox holds, as
 often as its schedule says. docs/outbox.md has what that promises.

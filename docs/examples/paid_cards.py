@@ -28,7 +28,7 @@ from engine.client.sql import SqlDialect
 from engine.protocol.message import Message, MessageExt
 from engine.runtime import system_runtime
 
-TOPIC, GROUP = "paid", "card-desk"
+TOPIC, GROUP = "paid", "card-issuer"
 
 
 def payment_notice(payment_id: str, member: str) -> Message:
@@ -52,7 +52,7 @@ def issue_card(message: MessageExt, cursor: sqlite3.Cursor) -> None:
     )
 
 
-def card_desk(name_server: str, database: str) -> PushConsumer:
+def card_issuer(name_server: str, database: str) -> PushConsumer:
     """A consumer that issues one card for each payment."""
     runtime = system_runtime()
     with sqlite3.connect(database) as connection:
@@ -74,8 +74,8 @@ def card_desk(name_server: str, database: str) -> PushConsumer:
 
 
 async def main(name_server: str, database: str, enough: Awaitable[object]) -> None:
-    """Pay three times, tell of each payment twice, and issue cards until it is `enough`."""
-    desk = card_desk(name_server, database)
+    """Pay three times, send each payment twice, and issue cards until it is `enough`."""
+    issuer = card_issuer(name_server, database)
     payments = Producer(
         system_runtime(), ClientConfig(namesrv_addresses=(name_server,)), "payment-system"
     )
@@ -83,9 +83,9 @@ async def main(name_server: str, database: str, enough: Awaitable[object]) -> No
     for number in range(3):
         for _ in range(2):  # Two messages of one payment: each has a UNIQ_KEY of its own.
             await payments.send(payment_notice(f"payment-{number}", f"member-{number}"))
-    await desk.start()
+    await issuer.start()
     await enough
-    await desk.stop()
+    await issuer.stop()
     await payments.stop()
 
 

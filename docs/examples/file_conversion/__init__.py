@@ -1,1 +1,1 @@
-"""Files of readings, converted by several executors: docs/case-study.md tells it."""
+"""Files of readings, converted by several executors: docs/case-study.md describes it."""

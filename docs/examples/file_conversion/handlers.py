@@ -24,7 +24,7 @@ from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from file_conversion import rows
-from file_conversion.rules import End, Row, converted, target_of, told
+from file_conversion.rules import End, Row, converted, summary, target_of
 from pipelines.scheduler.executor import JobContext, handler
 
 AT_ONCE: Final = 4
@@ -32,7 +32,7 @@ AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Given:
     """What the parameters of a job may say."""
 
     rows: int = 100
@@ -46,16 +46,16 @@ class Told:
 @handler("convert-files")
 def convert_files(context: JobContext) -> None:
     """Convert what waits of this run's shard. What failed is tried again by the next runs."""
-    given = Told(**json.loads(context.parameters or "{}"))
+    given = Given(**json.loads(context.parameters or "{}"))
     mine = rows.waiting(_database(), context.shard_index, context.shard_total, rows_max=given.rows)
     context.log(f"shard {context.shard_index} of {context.shard_total}: {len(mine)} rows")
-    context.handle_success(told(_convert_all(context, mine, given.patience_s)))
+    context.handle_success(summary(_convert_all(context, mine, given.patience_s)))
 
 
 @handler("give-back-stuck-files")
 def give_back_stuck_files(context: JobContext) -> None:
     """Give rows to others whose executor is gone."""
-    given = Told(**json.loads(context.parameters or "{}"))
+    given = Given(**json.loads(context.parameters or "{}"))
     before_ms = _now_ms() - int(given.stuck_after_s * 1000)
     given_back = rows.give_back_stuck(_database(), claimed_before_ms=before_ms)
     context.handle_success(f"{given_back} given back")
@@ -65,13 +65,13 @@ def give_back_stuck_files(context: JobContext) -> None:
 def retry_hopeless_files(context: JobContext) -> None:
     """Try what failed too often once more, and have people look at what fails again: this run
     fails, so that its alarm goes off."""
-    given = Told(**json.loads(context.parameters or "{}"))
+    given = Given(**json.loads(context.parameters or "{}"))
     tried = rows.hopeless(_database(), rows_max=given.rows)
     ends = _convert_all(context, tried, given.patience_s)
     if End.FAILED in ends:
-        context.handle_fail(told(ends))
+        context.handle_fail(summary(ends))
     else:
-        context.handle_success(told(ends))
+        context.handle_success(summary(ends))
 
 
 def _convert_all(context: JobContext, mine: Sequence[Row], patience_s: float) -> list[End]:

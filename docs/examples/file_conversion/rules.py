@@ -74,7 +74,7 @@ def converted(readings: bytes) -> bytes:
     ).encode()
 
 
-def told(ends: Iterable[End]) -> str:
+def summary(ends: Iterable[End]) -> str:
     """What a run has done, in a line."""
     counts = Counter(ends)
     return ", ".join(f"{counts[end]} {end}" for end in End if counts[end]) or "nothing to do"
