@@ -9,7 +9,6 @@ REQUEST_CODE_NOT_SUPPORTED. Absent on purpose: pop consumption, static topics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from engine.broker.groups.open_requests import QuestionNotes
 from engine.broker.handlers.admin_broker import BrokerHandlers, ConfigHandlers
@@ -33,9 +32,9 @@ from engine.broker.handlers.timers import TimerHandlers
 from engine.broker.handlers.transaction import TransactionHandlers
 from engine.broker.services import Services
 from engine.broker.state import BrokerState, assembled
-from engine.remoting import Handler
+from engine.remoting import Handler, Handlers
 
-BY_NAME: tuple[Callable[..., _Handlers], ...] = (
+BY_NAME: tuple[Callable[..., Handlers], ...] = (
     TransactionHandlers,
     ReplyHandlers,
     PullHandlers,
@@ -51,10 +50,6 @@ BY_NAME: tuple[Callable[..., _Handlers], ...] = (
 """Those that are given nothing but what the tables and services are named."""
 
 
-class _Handlers(Protocol):
-    def handlers(self) -> dict[int, Handler]: ...
-
-
 def handler_table(state: BrokerState, services: Services) -> dict[int, Handler]:
     """Request code → handler, of all rooms of the broker."""
     table: dict[int, Handler] = {}
@@ -65,7 +60,7 @@ def handler_table(state: BrokerState, services: Services) -> dict[int, Handler]:
     return table
 
 
-def _rooms(state: BrokerState, services: Services) -> Iterator[_Handlers]:
+def _rooms(state: BrokerState, services: Services) -> Iterator[Handlers]:
     offsets, sending, reporters = services.offsets, services.sending, services.reporters
     replication, save_settings = services.replication, services.persistence.save_settings
     holders = (state, sending, services.pulling, offsets, reporters, services)

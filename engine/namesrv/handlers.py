@@ -53,7 +53,7 @@ from engine.protocol.headers_admin import (
     WipeWritePermResponseHeader,
 )
 from engine.protocol.names import MASTER_ID, check_broker_word, check_topic, is_legal_topic
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.dispatcher import HandlerResult
 from engine.runtime import Runtime
 from engine.store.table_file import SettingsFile
@@ -65,7 +65,7 @@ LIVE = {
 """The allow-list. Whatever is not here stays until a restart."""
 
 
-class ConfigHandlers:
+class ConfigHandlers(Handlers):
     """GET_NAMESRV_CONFIG and UPDATE_NAMESRV_CONFIG; `in_force` takes over what was changed."""
 
     def __init__(
@@ -82,19 +82,14 @@ class ConfigHandlers:
         self._file = SettingsFile(runtime, origin.path) if origin.path else None
         self._changing = asyncio.Lock()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.GET_NAMESRV_CONFIG: self.config,
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.change,
-        }
-
+    @serves(RequestCode.GET_NAMESRV_CONFIG)
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG (319): every key with the value in force, as a .properties text."""
         values = redacted(rocketmq_values(self._config))
         body = "".join(written(key, value) for key, value in sorted(values.items())).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.UPDATE_NAMESRV_CONFIG)
     async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_NAMESRV_CONFIG (318): a .properties text of the keys to change."""
         try:
@@ -128,7 +123,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class NameServerHandlers:
+class NameServerHandlers(Handlers):
     """Requests of brokers, clients and tools.
 
     `orders_in_routes`: do routes show ORDER_TOPIC_CONFIG (orderMessageEnable)?
@@ -144,31 +139,7 @@ class NameServerHandlers:
     _registering_count: int = field(default=0, init=False)
     """Registrations that are taken over in pieces, and those that wait for them."""
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.REGISTER_BROKER: self.register_broker,
-            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
-            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.BROKER_HEARTBEAT: self.broker_heartbeat,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_of_no_unit_topics,
-            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register_topic,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-            RequestCode.PUT_KV_CONFIG: self.put_kv,
-            RequestCode.GET_KV_CONFIG: self.get_kv,
-            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.kv_namespace,
-        }
-
+    @serves(RequestCode.REGISTER_BROKER)
     def register_broker(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """REGISTER_BROKER (103), plain or compressed. A large table is taken over in pieces, and
         others have their turn between two of them; registrations count in the order they came.
@@ -271,12 +242,14 @@ class NameServerHandlers:
         orders = KVTable(self.key_values.namespace(ORDER_NAMESPACE)).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=orders)
 
+    @serves(RequestCode.UNREGISTER_BROKER)
     def unregister_broker(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_BROKER (104)."""
         header = UnregisterBrokerRequestHeader.decode(request.fields)
         self.routes.unregister(header.broker_name, header.broker_id, header.broker_addr)
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.QUERY_DATA_VERSION)
     def query_data_version(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION (322): has the broker's topic table changed since it registered?"""
         address = QueryDataVersionRequestHeader.decode(request.fields).broker_addr
@@ -289,6 +262,7 @@ class NameServerHandlers:
             body=b"" if known is None else known.encode(),
         )
 
+    @serves(RequestCode.GET_ROUTEINFO_BY_TOPIC)
     def route(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC (105)."""
         topic = TopicRequestHeader.decode(request.fields).topic
@@ -302,32 +276,39 @@ class NameServerHandlers:
             route.order_topic_conf = self.key_values.get(ORDER_NAMESPACE, topic)
         return request.respond(ResponseCode.SUCCESS, body=route.encode())
 
+    @serves(RequestCode.GET_BROKER_CLUSTER_INFO)
     def cluster_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO (106)."""
         return request.respond(ResponseCode.SUCCESS, body=self.routes.cluster_info().encode())
 
+    @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
         return _names(request, self.routes.topics())
 
+    @serves(RequestCode.GET_TOPICS_BY_CLUSTER)
     def topics_of_cluster(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_TOPICS_BY_CLUSTER (224)."""
         cluster = ClusterRequestHeader.decode(request.fields).cluster
         return _names(request, self.routes.topics_of_cluster(cluster))
 
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): the topics that clusters and brokers are."""
         names, address = self.routes.system_topics()
         return request.respond(ResponseCode.SUCCESS, body=TopicList(names, address).encode())
 
+    @serves(RequestCode.GET_UNIT_TOPIC_LIST)
     def unit_topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_UNIT_TOPIC_LIST (311)."""
         return self._with_marks(request, unit=True, unit_sub=None)
 
+    @serves(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
     def unit_sub_topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
         return self._with_marks(request, unit=None, unit_sub=True)
 
+    @serves(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
     def unit_sub_of_no_unit_topics(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
         return self._with_marks(request, unit=False, unit_sub=True)
@@ -337,6 +318,7 @@ class NameServerHandlers:
     ) -> HandlerResult:
         return _names(request, self.routes.topics_with(unit=unit, unit_sub=unit_sub))
 
+    @serves(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
     def register_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """REGISTER_TOPIC_IN_NAMESRV (217): a broker made one topic, and reports that one alone."""
         topic = TopicRequestHeader.decode(request.fields).topic
@@ -348,17 +330,20 @@ class NameServerHandlers:
         self.routes.add_queues(topic, route.queue_datas)
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.BROKER_HEARTBEAT)
     def broker_heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """BROKER_HEARTBEAT (904): a broker lives, and has nothing new to report."""
         address = BrokerHeartbeatRequestHeader.decode(request.fields).broker_addr
         self.routes.touch(address, self.now_ms())
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete_topic(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV (216)."""
         self.routes.delete_topic(TopicRequestHeader.decode(request.fields).topic)
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
     def wipe_write_perm(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """WIPE_WRITE_PERM_OF_BROKER (205): producers leave the broker, consumers drain it."""
         broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
@@ -368,6 +353,7 @@ class NameServerHandlers:
             fields=WipeWritePermResponseHeader(wipe_topic_count=count).encode(),
         )
 
+    @serves(RequestCode.ADD_WRITE_PERM_OF_BROKER)
     def add_write_perm(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER (327)."""
         broker_name = BrokerNameRequestHeader.decode(request.fields).broker_name
@@ -376,6 +362,7 @@ class NameServerHandlers:
             ResponseCode.SUCCESS, fields=AddWritePermResponseHeader(add_topic_count=count).encode()
         )
 
+    @serves(RequestCode.PUT_KV_CONFIG)
     def put_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """PUT_KV_CONFIG (100)."""
         header = PutKvConfigRequestHeader.decode(request.fields)
@@ -383,6 +370,7 @@ class NameServerHandlers:
         self.key_values_changed()
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_KV_CONFIG)
     def get_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG (101)."""
         header = KvConfigRequestHeader.decode(request.fields)
@@ -396,6 +384,7 @@ class NameServerHandlers:
             ResponseCode.SUCCESS, fields=KvConfigResponseHeader(value=value).encode()
         )
 
+    @serves(RequestCode.DELETE_KV_CONFIG)
     def delete_kv(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_KV_CONFIG (102)."""
         header = KvConfigRequestHeader.decode(request.fields)
@@ -403,6 +392,7 @@ class NameServerHandlers:
         self.key_values_changed()
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_KVLIST_BY_NAMESPACE)
     def kv_namespace(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE (219)."""
         namespace = KvNamespaceRequestHeader.decode(request.fields).namespace

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.foundation.errors import LocalProtocolError, RequestRefused, TidemarkError
 from engine.foundation.limits import HANDLER_TASKS_MAX
@@ -23,8 +23,33 @@ from engine.remoting.peer import Peer
 
 HandlerResult = RemotingCommand | Awaitable[RemotingCommand | None] | None
 Handler = Callable[[Peer, RemotingCommand], HandlerResult]
+Method = TypeVar("Method", bound=Callable[..., HandlerResult])
 
 _log = logging.getLogger(__name__)
+
+
+def serves(*codes: int) -> Callable[[Method], Method]:
+    """Marks a method of `Handlers` as the handler of requests with these codes."""
+
+    def mark(method: Method) -> Method:
+        vars(method)["codes"] = codes
+        return method
+
+    return mark
+
+
+class Handlers:
+    """A class some of whose methods serve requests."""
+
+    __slots__ = ()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Request code → handler."""
+        return {
+            code: getattr(self, name)
+            for name, method in vars(type(self)).items()
+            for code in getattr(method, "codes", ())
+        }
 
 
 class Dispatcher:

@@ -27,10 +27,10 @@ from engine.protocol.bodies import KVTable
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import BrokerConfigResponseHeader
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 
 
-class BrokerHandlers:
+class BrokerHandlers(Handlers):
     """Requests of tools about the broker itself."""
 
     def __init__(
@@ -46,21 +46,14 @@ class BrokerHandlers:
         self._runtime_info = runtime_info
         self._delay = delay
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_request_modes,
-        }
-
+    @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_RUNTIME_INFO (28)."""
         return request.respond(
             ResponseCode.SUCCESS, body=KVTable(self._runtime_info.with_delay(self._delay)).encode()
         )
 
+    @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
     async def all_consumer_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET (43): the table as consumerOffset.json would have it now."""
         offsets = self._offsets
@@ -71,30 +64,26 @@ class BrokerHandlers:
         await in_steps(encoded_table(pieces, table, {"dataVersion": version}))
         return request.respond(ResponseCode.SUCCESS, body=b"".join(pieces))
 
+    @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_delay_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET (45): the cursor of each delay level."""
         cursors = {str(level): offset for level, offset in sorted(self._delay.cursors().items())}
         return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": cursors}))
 
+    @serves(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def all_request_modes(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_MESSAGE_REQUEST_MODE (402), for slaves: no group is set to pop here."""
         return request.respond(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ConfigHandlers:
+class ConfigHandlers(Handlers):
     """GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG."""
 
     node: BrokerNode
     config_changes: ConfigChanges
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.GET_BROKER_CONFIG: self.config,
-            RequestCode.UPDATE_BROKER_CONFIG: self.change,
-        }
-
+    @serves(RequestCode.GET_BROKER_CONFIG)
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONFIG (26): every key with the value in force, as a .properties text."""
         values = redacted(rocketmq_values(self.node.config))
@@ -103,6 +92,7 @@ class ConfigHandlers:
         fields = BrokerConfigResponseHeader(version=version).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
 
+    @serves(RequestCode.UPDATE_BROKER_CONFIG)
     async def change(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_BROKER_CONFIG (25): a .properties text of the keys to change."""
         try:

@@ -48,7 +48,7 @@ from engine.protocol.headers import (
 )
 from engine.protocol.message_ids import parse_offset_message_id
 from engine.protocol.names import is_retry_topic
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
@@ -56,7 +56,7 @@ PULL_MODE = "PULL"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ClientHandlers:
+class ClientHandlers(Handlers):
     """Requests of tools about producers and consumers."""
 
     node: BrokerNode
@@ -65,17 +65,7 @@ class ClientHandlers:
     producers: ProducerGroups
     offsets: ConsumerOffsets
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription_of,
-            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_request_mode,
-        }
-
+    @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_CONNECTION_LIST (203)."""
         name = GroupRequestHeader.decode(request.fields).consumer_group
@@ -93,6 +83,7 @@ class ClientHandlers:
         ).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_PRODUCER_CONNECTION_LIST (204)."""
         name = ProducerConnectionRequestHeader.decode(request.fields).producer_group
@@ -102,6 +93,7 @@ class ClientHandlers:
         body = ProducerConnection(connection_set=_connections(members)).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_ALL_PRODUCER_INFO)
     async def all_producers(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO (328)."""
         pieces: list[bytes] = []
@@ -139,6 +131,7 @@ class ClientHandlers:
             pieces += (comma, _inside(some))
         pieces.append(b"}" + end)
 
+    @serves(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def topics_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPICS_BY_CONSUMER (343): topics on which the group has offsets."""
         group = QueryGroupsTopicsRequestHeader.decode(request.fields).group
@@ -146,6 +139,7 @@ class ClientHandlers:
         body = TopicList(topics, self.node.address).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def subscription_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_SUBSCRIPTION_BY_CONSUMER (345): null when nobody of the group subscribes to it."""
         asked = QuerySubscriptionRequestHeader.decode(request.fields)
@@ -154,6 +148,7 @@ class ClientHandlers:
         body = GroupSubscription(asked.group, asked.topic, subscription).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.SET_MESSAGE_REQUEST_MODE)
     def set_request_mode(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """SET_MESSAGE_REQUEST_MODE (401): pull is what every group does; pop there is not."""
         try:
@@ -195,7 +190,7 @@ FORWARD_TIMEOUT_MS = 10_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class MemberRequestHandlers:
+class MemberRequestHandlers(Handlers):
     """Questions that are passed on to members."""
 
     node: BrokerNode
@@ -205,13 +200,7 @@ class MemberRequestHandlers:
     store: MessageStore
     transactions: Transactions
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-        }
-
+    @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
     async def running_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_RUNNING_INFO (307): asked of the client, answered with its own words."""
         header = ConsumerRunningInfoRequestHeader.decode(request.fields)
@@ -222,6 +211,7 @@ class MemberRequestHandlers:
             request, question, group=header.consumer_group, client_id=header.client_id
         )
 
+    @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def consume_directly(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CONSUME_MESSAGE_DIRECTLY (309): a member is given a stored message to consume now."""
         header = ConsumeMessageDirectlyRequestHeader.decode(request.fields)

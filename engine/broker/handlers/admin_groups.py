@@ -40,11 +40,11 @@ from engine.protocol.headers import (
     SubscriptionGroupRequestHeader,
 )
 from engine.protocol.names import check_group
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class GroupHandlers:
+class GroupHandlers(Handlers):
     """Requests of tools about groups."""
 
     changes: TableChanges
@@ -56,17 +56,7 @@ class GroupHandlers:
     removals: Removals
     save_settings: Callable[[], Awaitable[None]]
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_all,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-        }
-
+    @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     async def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
         try:
@@ -77,6 +67,7 @@ class GroupHandlers:
         await self.save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): none of them when a name is refused."""
         try:
@@ -103,6 +94,7 @@ class GroupHandlers:
             self.group_configs.put(config)
         self.changes.of_settings()
 
+    @serves(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
         configs = self.group_configs
@@ -112,6 +104,7 @@ class GroupHandlers:
         fields = AllGroupConfigResponseHeader(total_group_num=len(configs)).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=b"".join(pieces))
 
+    @serves(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
         group = SubscriptionGroupRequestHeader.decode(request.fields).group
@@ -124,6 +117,7 @@ class GroupHandlers:
         assert config is not None, f"{group} is known"
         return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps(group_to_document(config)))
 
+    @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_SUBSCRIPTIONGROUP (207), with its offsets when asked to."""
         header = DeleteSubscriptionGroupRequestHeader.decode(request.fields)
@@ -135,6 +129,7 @@ class GroupHandlers:
         await self.save_settings()
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_CONSUME_STATS)
     async def consume_stats(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUME_STATS (208): per queue its end, the consume offset and the pulled mark."""
         header = ConsumeStatsRequestHeader.decode(request.fields)

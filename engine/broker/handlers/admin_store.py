@@ -32,7 +32,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ConsumeTimeSpanRequestHeader, QueryConsumeQueueRequestHeader
 from engine.protocol.names import is_system_topic
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class StoreHandlers:
+class StoreHandlers(Handlers):
     """Requests of tools about the store."""
 
     clock: Clock
@@ -55,17 +55,7 @@ class StoreHandlers:
     store: MessageStore
     topics: Topics
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_spans,
-            RequestCode.QUERY_CONSUME_QUEUE: self.queue_units,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_log,
-            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
-        }
-
+    @serves(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def time_spans(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_TIME_SPAN (303): when each queue begins, ends, and where a group is."""
         header = ConsumeTimeSpanRequestHeader.decode(request.fields)
@@ -100,6 +90,7 @@ class StoreHandlers:
         stored_ms = self.store.store_time_at(topic, queue_id, queue_offset)
         return UNKNOWN_TIME_MS if stored_ms is None else stored_ms
 
+    @serves(RequestCode.QUERY_CONSUME_QUEUE)
     def queue_units(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUME_QUEUE (321): what the consume queue says of each message."""
         asked = QueryConsumeQueueRequestHeader.decode(request.fields)
@@ -122,11 +113,13 @@ class StoreHandlers:
                 answer.filter_data = "null"  # A tag expression has no compiled filter to show.
         return request.respond(ResponseCode.SUCCESS, body=answer.encode())
 
+    @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     def clean_expired_queues(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_EXPIRED_CONSUMEQUEUE (306): queues drop what the log no longer holds."""
         self.store.retention.follow_log()
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.CLEAN_UNUSED_TOPIC)
     async def clean_unused_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLEAN_UNUSED_TOPIC (316): queues go whose topic this broker no longer has."""
         stored = dict.fromkeys(topic for topic, _ in self.store.queues())
@@ -136,12 +129,14 @@ class StoreHandlers:
                 await self.deletions.delete_topic(topic)
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
     async def delete_expired_log(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_EXPIRED_COMMITLOG (329): aged files go now, not at their hour."""
         now_ms = self.clock.wall_ms()
         await self.store.retention.run(now_ms, by_hand=True)
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_BROKER_HA_STATUS)
     def ha_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_HA_STATUS (907): where the log ends, and how far each slave has it."""
         return request.respond(ResponseCode.SUCCESS, body=self.status().encode())

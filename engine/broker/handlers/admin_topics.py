@@ -34,7 +34,7 @@ from engine.protocol.headers import (
 )
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import DEDUPLICATION_FLAG, DLQ_PREFIX
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
@@ -49,7 +49,7 @@ def check_entries(what: str, count: int) -> None:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class TopicHandlers:
+class TopicHandlers(Handlers):
     """Requests of tools about topics."""
 
     changes: TopicChanges
@@ -59,14 +59,7 @@ class TopicHandlers:
     save_settings: Callable[[], Awaitable[None]]
     topics_registered: Callable[[], Awaitable[None]]
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_all,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-        }
-
+    @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def create(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC (17); what it strands by force is the remark."""
         header = CreateTopicRequestHeader.decode(request.fields)
@@ -88,6 +81,7 @@ class TopicHandlers:
         await self.topics_registered()
         return request.respond(ResponseCode.SUCCESS, stranded or None)
 
+    @serves(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     async def create_all(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC_LIST (18): none of them when one is refused."""
         try:
@@ -109,6 +103,7 @@ class TopicHandlers:
         await self.topics_registered()
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
     async def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_BROKER (215): the topic, its queues and everybody's offsets on it."""
         topic = TopicRequestHeader.decode(request.fields).topic
@@ -121,7 +116,7 @@ class TopicHandlers:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class TopicQueryHandlers:
+class TopicQueryHandlers(Handlers):
     """Questions of tools about topics."""
 
     node: BrokerNode
@@ -132,16 +127,7 @@ class TopicQueryHandlers:
     groups: ConsumerGroups
     offsets: ConsumerOffsets
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.GET_TOPIC_CONFIG: self.config,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_configs,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
-        }
-
+    @serves(RequestCode.GET_TOPIC_CONFIG)
     def config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_CONFIG (351)."""
         topic = TopicRequestHeader.decode(request.fields).topic
@@ -153,6 +139,7 @@ class TopicQueryHandlers:
             )
         return request.respond(ResponseCode.SUCCESS, body=config.encode())
 
+    @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
     async def all_configs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG (21)."""
         topics, pieces = self.topics, list[bytes]()
@@ -160,12 +147,14 @@ class TopicQueryHandlers:
         fields = AllTopicConfigResponseHeader(total_topic_num=len(topics)).encode()
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=b"".join(pieces))
 
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
         names = [config.topic_name for config in self.topics.all()]
         own = [name for name in names if is_own(name, self.node.config)]
         return request.respond(ResponseCode.SUCCESS, body=TopicList(own).encode())
 
+    @serves(RequestCode.GET_TOPIC_STATS_INFO)
     def topic_stats(self, _: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_TOPIC_STATS_INFO (202): the ends of each queue, and when it last grew."""
         topic = TopicRequestHeader.decode(request.fields).topic
@@ -185,6 +174,7 @@ class TopicQueryHandlers:
         stats = TopicStatsTable(table, topic_put_tps=rate)
         return request.respond(ResponseCode.SUCCESS, body=stats.encode())
 
+    @serves(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     async def groups_of(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that subscribe to it or have offsets on it."""
         topic, names = TopicRequestHeader.decode(request.fields).topic, list[str]()

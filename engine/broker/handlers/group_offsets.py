@@ -38,7 +38,7 @@ from engine.protocol.headers import (
     ResetOffsetRequestHeader,
 )
 from engine.protocol.message import MessageQueue
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.store import MessageStore
 
 JAVA_LONG_MAX = 2**63 - 1
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class GroupOffsetHandlers:
+class GroupOffsetHandlers(Handlers):
     """Orders and questions about the offsets of whole groups."""
 
     node: BrokerNode
@@ -60,15 +60,7 @@ class GroupOffsetHandlers:
     facts: OffsetFacts
     deletion: OffsetDeletion
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.correction,
-            RequestCode.DELETE_CONSUMER_OFFSETS: self.delete,
-        }
-
+    @serves(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     async def consumer_status(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): what members hold in memory, asked by 221."""
         header = ConsumerStatusRequestHeader.decode(request.fields)
@@ -87,6 +79,7 @@ class GroupOffsetHandlers:
                 offsets_of[client_id] = offsets
         return request.respond(ResponseCode.SUCCESS, body=encode_consumer_status(offsets_of))
 
+    @serves(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CLONE_GROUP_OFFSET (314): another group begins where this one is, topic by topic."""
         header = CloneGroupOffsetRequestHeader.decode(request.fields)
@@ -111,6 +104,7 @@ class GroupOffsetHandlers:
                 self.facts.emit((target, topic, queue_id), offset, previous, path="RESET")
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.QUERY_CORRECTION_OFFSET)
     async def correction(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CORRECTION_OFFSET (308): per queue the lowest offset of all groups of a topic but
         the filtered ones; the greatest number where the compared group is lower still.
@@ -126,6 +120,7 @@ class GroupOffsetHandlers:
         body = fastjson.dumps({"correctionOffsets": {str(k): v for k, v in sorted(lowest.items())}})
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.DELETE_CONSUMER_OFFSETS)
     async def delete(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """DELETE_CONSUMER_OFFSETS: those of a group on one topic; what is, or would be, deleted."""
         header = DeleteConsumerOffsetsRequestHeader.decode(request.fields)
@@ -170,7 +165,7 @@ async def _ask_member(
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class OffsetResetHandlers:
+class OffsetResetHandlers(Handlers):
     """INVOKE_BROKER_TO_RESET_OFFSET."""
 
     node: BrokerNode
@@ -182,10 +177,7 @@ class OffsetResetHandlers:
     facts: OffsetFacts
     emit_marks: Callable[[Sequence[QueueKey]], None]
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset}
-
+    @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """INVOKE_BROKER_TO_RESET_OFFSET (222)."""
         header = ResetOffsetRequestHeader.decode(request.fields)

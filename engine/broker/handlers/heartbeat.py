@@ -47,7 +47,7 @@ from engine.protocol.names import (
     check_producer_group,
     check_topic,
 )
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.gate import Gate
 from engine.runtime.clock import Clock
 
@@ -130,7 +130,7 @@ def _too_much(what: str, count: int, count_max: int) -> RequestRefused:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class HeartbeatHandlers:
+class HeartbeatHandlers(Handlers):
     """What clients say about themselves."""
 
     client_ids: ClientIds
@@ -141,15 +141,7 @@ class HeartbeatHandlers:
     producers: ProducerGroups
     membership: Membership
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
-        }
-
+    @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT (34); with a fingerprint the subscriptions may be left out (version 2), and
         the answer says whether the next one must hold them.
@@ -194,6 +186,7 @@ class HeartbeatHandlers:
             },
         )
 
+    @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT (35): a client leaves by the connection by which it came, as in
         RocketMQ; from any other one nothing changes.
@@ -218,6 +211,7 @@ class HeartbeatHandlers:
             )
         return request.respond(ResponseCode.SUCCESS)
 
+    @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def consumer_list(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_LIST_BY_GROUP (38)."""
         name = GroupRequestHeader.decode(request.fields).consumer_group
@@ -227,6 +221,7 @@ class HeartbeatHandlers:
         body = ConsumerList(consumer_id_list=group.member_ids()).encode()
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_client_config(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """CHECK_CLIENT_CONFIG (46): clients ask it before they subscribe by SQL92."""
         wanted = CheckClientRequest.decode(request.body).subscription_data

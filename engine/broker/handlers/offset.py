@@ -33,7 +33,7 @@ from engine.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.headers_client import NO_STORE_TIME
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.store import MessageStore
 
 TRIGGERS = ("TIMER", "SHUTDOWN", "HAND_OVER")
@@ -41,7 +41,7 @@ TRIGGERS = ("TIMER", "SHUTDOWN", "HAND_OVER")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class OffsetHandlers:
+class OffsetHandlers(Handlers):
     """Offsets of groups and of queues."""
 
     store: MessageStore
@@ -53,17 +53,7 @@ class OffsetHandlers:
     remembered: RememberedOffsets
     reports: CommitReports
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query_consumer_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
-        }
-
+    @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUMER_OFFSET (14): 0 for a young queue nobody has an offset for (row A4)."""
         header = QueryConsumerOffsetRequestHeader.decode(request.fields)
@@ -88,6 +78,7 @@ class OffsetHandlers:
             ResponseCode.SUCCESS, fields=OffsetResponseHeader(offset=offset).encode()
         )
 
+    @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update_consumer_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_CONSUMER_OFFSET (15)."""
         header = UpdateConsumerOffsetRequestHeader.decode(request.fields)
@@ -127,6 +118,7 @@ class OffsetHandlers:
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, refused)
         return request.respond(ResponseCode.SUCCESS, refused)
 
+    @serves(RequestCode.GET_MAX_OFFSET)
     def max_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET (30): the offset the queue's next message gets."""
         header = QueueRequestHeader.decode(request.fields)
@@ -134,6 +126,7 @@ class OffsetHandlers:
         end = self.store.max_offset(*queue)
         return self._given(peer, request, queue, end, asked=Asked.END)
 
+    @serves(RequestCode.GET_MIN_OFFSET)
     def min_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET (31): the first offset kept."""
         header = QueueRequestHeader.decode(request.fields)
@@ -141,6 +134,7 @@ class OffsetHandlers:
         first = self.store.min_offset(*queue)
         return self._given(peer, request, queue, first, asked=Asked.FIRST)
 
+    @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def search_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP (29): LOWER is the first message stored at or after that time,
         UPPER the last one stored at or before it.
@@ -154,6 +148,7 @@ class OffsetHandlers:
             offset = store.offset_at_time(topic, queue_id, header.timestamp_ms)
         return self._given(peer, request, (topic, queue_id), offset, asked=Asked.TIME)
 
+    @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def earliest_store_time(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_EARLIEST_MSG_STORETIME (32): NO_STORE_TIME of a queue that holds no message."""
         header = QueueRequestHeader.decode(request.fields)

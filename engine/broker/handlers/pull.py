@@ -27,13 +27,13 @@ from engine.foundation.limits import FILTER_COST_MAX, PULL_SUSPEND_MS_MAX
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import PullMessageRequestHeader
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.dispatcher import HandlerResult
 from engine.runtime.clock import Clock
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class PullHandlers:
+class PullHandlers(Handlers):
     """Answers pulls; parks those that find nothing."""
 
     node: BrokerNode
@@ -46,13 +46,7 @@ class PullHandlers:
     """What filters have cost in this pass of the loop."""
     _in_turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.PULL_MESSAGE: self.pull,
-            RequestCode.LITE_PULL_MESSAGE: self.pull,
-        }
-
+    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): at once, unless the filters of others have
         cost enough in this pass of the loop.

@@ -24,7 +24,7 @@ from engine.protocol.headers import (
     ViewMessageRequestHeader,
 )
 from engine.protocol.message_record import decode_record
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.store import MessageStore
 
 ANSWER_BYTES_MAX = 4 * MIB
@@ -35,20 +35,14 @@ purpose.
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class QueryHandlers:
+class QueryHandlers(Handlers):
     """Looks messages up."""
 
     node: BrokerNode
     store: MessageStore
     transactions: Transactions
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.QUERY_MESSAGE: self.by_key,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.by_offset,
-        }
-
+    @serves(RequestCode.QUERY_MESSAGE)
     def by_key(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """QUERY_MESSAGE (12): by one of KEYS, or by UNIQ_KEY."""
         asked, store = QueryMessageRequestHeader.decode(request.fields), self.store
@@ -103,6 +97,7 @@ class QueryHandlers:
             )
         return request.respond(ResponseCode.SUCCESS, remark, header, b"".join(records))
 
+    @serves(RequestCode.VIEW_MESSAGE_BY_ID)
     def by_offset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID (33): the record at a physical offset of this broker."""
         physical_offset = ViewMessageRequestHeader.decode(request.fields).offset

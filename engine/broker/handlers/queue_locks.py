@@ -19,13 +19,13 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.message import MessageQueue
 from engine.protocol.names import check_group, check_topic
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class QueueLockHandlers:
+class QueueLockHandlers(Handlers):
     """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
     node: BrokerNode
@@ -35,13 +35,7 @@ class QueueLockHandlers:
     group_configs: GroupConfigs
     locks: QueueLocks
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
-        }
-
+    @serves(RequestCode.LOCK_BATCH_MQ)
     def lock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """LOCK_BATCH_MQ (41): answers the queues the client holds now."""
         self.node.check_master()
@@ -71,6 +65,7 @@ class QueueLockHandlers:
             self.store.max_offset(queue.topic, queue.queue_id)
         )
 
+    @serves(RequestCode.UNLOCK_BATCH_MQ)
     def unlock(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """UNLOCK_BATCH_MQ (42)."""
         given = _lock_batch(request)

@@ -30,7 +30,7 @@ from engine.protocol.properties import (
     PROPERTY_UNIQ_KEY,
     encode_properties,
 )
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.dispatcher import HandlerResult
 from engine.runtime.clock import Clock
 from engine.store import MessageDraft
@@ -39,7 +39,7 @@ RECALL_TAG = "_RECALL_TAG_"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class RecallHandlers:
+class RecallHandlers(Handlers):
     """Cancels messages that wait."""
 
     clock: Clock
@@ -48,10 +48,7 @@ class RecallHandlers:
     timers: Timers
     topics: Topics
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {RequestCode.RECALL_MESSAGE: self.recall}
-
+    @serves(RequestCode.RECALL_MESSAGE)
     def recall(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """RECALL_MESSAGE (370)."""
         header = RecallMessageRequestHeader.decode(request.fields)

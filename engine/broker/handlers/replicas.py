@@ -23,12 +23,12 @@ from engine.protocol.bodies_admin import (
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ChangeReplicaRequestHeader
-from engine.remoting import Handler, Peer
+from engine.remoting import Handler, Handlers, Peer
 from engine.store import Epoch, MessageStore
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ReplicaHandlers:
+class ReplicaHandlers(Handlers):
     """Requests about the copies of a log."""
 
     carry_out: Callable[[ChangeReplicaRequestHeader], Awaitable[bytes]]

@@ -48,7 +48,7 @@ from engine.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.accounts import Permission, topic_demand
 from engine.remoting.dispatcher import HandlerResult
 from engine.remoting.gate import Gate
@@ -60,7 +60,7 @@ PUSH_TIMEOUT_MS = 10_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ReplyHandlers:
+class ReplyHandlers(Handlers):
     """Both spellings of a reply."""
 
     node: BrokerNode
@@ -80,17 +80,12 @@ class ReplyHandlers:
     )
     """Bytes of replies that wait for their askers, by account or connection."""
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self.send_reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.send_reply_v2,
-        }
-
+    @serves(RequestCode.SEND_REPLY_MESSAGE)
     def send_reply(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_REPLY_MESSAGE (324): long header names."""
         return self._reply(peer, request, SendMessageRequestHeader.decode(request.fields))
 
+    @serves(RequestCode.SEND_REPLY_MESSAGE_V2)
     def send_reply_v2(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_REPLY_MESSAGE_V2 (325): one-letter header names."""
         return self._reply(peer, request, SendMessageRequestHeader.decode_v2(request.fields))

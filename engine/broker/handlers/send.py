@@ -53,7 +53,7 @@ from engine.protocol.properties import (
     TIMERS,
     decode_properties,
 )
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.dispatcher import HandlerResult
 from engine.store import BatchDraft
 
@@ -96,7 +96,7 @@ class _Line:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class SendHandlers:
+class SendHandlers(Handlers):
     """The three ways of sending."""
 
     node: BrokerNode
@@ -118,24 +118,19 @@ class SendHandlers:
     def __post_init__(self) -> None:
         """What the broker adds to each message; consumers write no traces without the last two."""
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.SEND_MESSAGE: self.send,
-            RequestCode.SEND_MESSAGE_V2: self.send_v2,
-            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
-        }
-
+    @serves(RequestCode.SEND_MESSAGE)
     def send(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_MESSAGE (10): long header names."""
         header = SendMessageRequestHeader.decode(request.fields)
         return self._in_order(peer, request, header, is_batch=header.batch)
 
+    @serves(RequestCode.SEND_MESSAGE_V2)
     def send_v2(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_MESSAGE_V2 (310): one-letter header names."""
         header = SendMessageRequestHeader.decode_v2(request.fields)
         return self._in_order(peer, request, header, is_batch=header.batch)
 
+    @serves(RequestCode.SEND_BATCH_MESSAGE)
     def send_batch(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """SEND_BATCH_MESSAGE (320): several messages of one topic for one queue."""
         header = SendMessageRequestHeader.decode_v2(request.fields)

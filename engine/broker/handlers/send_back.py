@@ -51,7 +51,7 @@ from engine.protocol.properties import (
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT,
 )
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.dispatcher import HandlerResult
 from engine.store import MessageDraft
 from engine.store.record_writing import redraft
@@ -82,7 +82,7 @@ def is_spent(asked_level: int, reconsume_times: int, times_max: int) -> bool:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class SendBackHandlers:
+class SendBackHandlers(Handlers):
     """Takes failed messages back."""
 
     node: BrokerNode
@@ -95,10 +95,7 @@ class SendBackHandlers:
     stats: BrokerStats
     observer: Observer
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
-
+    @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     def send_back(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """CONSUMER_SEND_MSG_BACK (36)."""
         header = ConsumerSendMessageBackRequestHeader.decode(request.fields)

@@ -28,7 +28,7 @@ from engine.protocol.headers_admin import (
     BrokerConsumeStatsRequestHeader,
     ViewBrokerStatsRequestHeader,
 )
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.runtime.clock import Clock
 
 SEPARATOR = "@"
@@ -54,7 +54,7 @@ class _Totals:
     inflight: int = 0
 
 
-class StatsHandlers:
+class StatsHandlers(Handlers):
     """Requests of tools about traffic."""
 
     def __init__(
@@ -87,13 +87,7 @@ class StatsHandlers:
             "BROKER_GET_NUMS": (self._get_total_of, _messages),
         }
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.VIEW_BROKER_STATS_DATA: self.view,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.consume_stats,
-        }
-
+    @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def view(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """VIEW_BROKER_STATS_DATA (315); keys are `topic`, `topic@group` or the cluster's name."""
         header = ViewBrokerStatsRequestHeader.decode(request.fields)
@@ -112,6 +106,7 @@ class StatsHandlers:
         )
         return request.respond(ResponseCode.SUCCESS, body=data.encode())
 
+    @serves(RequestCode.GET_BROKER_CONSUME_STATS)
     async def consume_stats(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CONSUME_STATS (317): every group's marks in every topic it has offsets of."""
         ordered_only = BrokerConsumeStatsRequestHeader.decode(request.fields).is_order

@@ -12,19 +12,16 @@ from engine.delay import TimeWheel
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.timers import MARKS_FIELD
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 
 
-class TimerHandlers:
+class TimerHandlers(Handlers):
     """Questions about the time wheel."""
 
     def __init__(self, wheel: TimeWheel) -> None:
         self._wheel = wheel
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {RequestCode.GET_TIMER_CHECK_POINT: self.check_point}
-
+    @serves(RequestCode.GET_TIMER_CHECK_POINT)
     def check_point(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_TIMER_CHECK_POINT (60)."""
         marks = b";".join(mark.to_text() for mark in self._wheel.marks()).decode()

@@ -38,7 +38,7 @@ from engine.protocol.names import (
     SysFlag,
 )
 from engine.protocol.properties import PROPERTY_CHECK_IMMUNITY_SECONDS, PROPERTY_PRODUCER_GROUP
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.remoting.dispatcher import HandlerResult
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class TransactionHandlers:
+class TransactionHandlers(Handlers):
     """Takes producers' words for how their transactions ended."""
 
     clock: Clock
@@ -60,13 +60,7 @@ class TransactionHandlers:
     store: MessageStore
     half_queue: HalfQueue
 
-    def handlers(self) -> dict[int, Handler]:
-        """Request code → handler."""
-        return {
-            RequestCode.END_TRANSACTION: self.end_transaction,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
-        }
-
+    @serves(RequestCode.END_TRANSACTION)
     def end_transaction(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """END_TRANSACTION (37)."""
         header = EndTransactionRequestHeader.decode(request.fields)
@@ -78,6 +72,7 @@ class TransactionHandlers:
                 _log.warning("%s ends %s in vain: %s", peer.address, header.msg_id, error)
             raise
 
+    @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume_check(self, peer: Peer, request: RemotingCommand) -> HandlerResult:
         """RESUME_CHECK_HALF_MESSAGE (323): a transaction that was given up begins anew, and its
         producer is asked from the next round on.

@@ -38,7 +38,7 @@ from engine.protocol.compression import decompress
 from engine.protocol.message import MessageQueue
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import CLIENT_CLOCK_PROPERTY
-from engine.remoting import Handler, Peer
+from engine.remoting import Handlers, Peer, serves
 from engine.runtime.clock import Clock
 
 TOP_KEY_CHARS_MAX: Final = 128
@@ -160,7 +160,7 @@ class ServedConsumer:
     namesrv_addresses: str
 
 
-class BrokerRequests:
+class BrokerRequests(Handlers):
     """Handlers for the RPC client; they answer once `serve` said for whom."""
 
     def __init__(self) -> None:
@@ -170,16 +170,6 @@ class BrokerRequests:
         """From here on requests reach `consumer`."""
         self._served = consumer
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """The codes a consumer answers."""
-        return {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_members_changed,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_show_yourself,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._on_reset,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_show_offsets,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
-        }
-
     def _consumer(self, group: str | None) -> ServedConsumer:
         if self._served is None or group != self._served.state.group:
             raise RequestRefused(
@@ -187,6 +177,7 @@ class BrokerRequests:
             )
         return self._served
 
+    @serves(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
     def _on_members_changed(self, peer: Peer, request: RemotingCommand) -> None:
         """Another member came or went; one-way, so a wrong group is only logged."""
         group = request.fields.get("consumerGroup")
@@ -195,6 +186,7 @@ class BrokerRequests:
             return
         self._served.rebalancer.wake()
 
+    @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
     def _on_show_yourself(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         del peer
         consumer = self._consumer(request.fields.get("consumerGroup"))
@@ -223,6 +215,7 @@ class BrokerRequests:
         )
         return request.respond(ResponseCode.SUCCESS, body=body)
 
+    @serves(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
     def _on_show_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         del peer
         consumer = self._consumer(request.fields.get("group"))
@@ -231,6 +224,7 @@ class BrokerRequests:
             ResponseCode.SUCCESS, body=encode_object_keyed("messageQueueTable", offsets)
         )
 
+    @serves(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
     def _on_reset(self, peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         """The offsets to go on from, per queue."""
         del peer
@@ -260,6 +254,7 @@ class BrokerRequests:
             await consumer.rebalancer.give_up(queue, window)
         consumer.rebalancer.wake()
 
+    @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def _on_consume_directly(
         self, peer: Peer, request: RemotingCommand
     ) -> RemotingCommand | None:

@@ -18,7 +18,7 @@ from engine.broker.offsets.consumer_offsets import Reported
 from engine.broker.reporting.mark_reader import MarkReader, Reads
 from engine.broker.service_groups import offset_services, reporters
 from engine.broker.services import membership_of
-from engine.broker.state import BrokerState
+from engine.broker.state import BrokerState, assembled
 from engine.foundation.chunked_work import ChunkedWork, in_steps
 from engine.foundation.limits import (
     LOOP_STEP_ENTRIES_MAX,
@@ -125,9 +125,7 @@ async def test_a_sample_looks_at_the_pairs_that_moved_however_many_exist(
         await running.client().send()
         state, _ = watched(running)
         watermarks = watermarks_of(state)
-        reader = watermarks._marks
-        reader.__class__ = CountingReader
-        assert isinstance(reader, CountingReader)
+        reader = watermarks._marks = assembled(CountingReader, state)
         for number in range(pairs):
             state.offsets.commit(f"g{number}", TOPIC, 0, 1, now_ms=1)
         for _ in range(2):

@@ -36,8 +36,8 @@ KINDS: set[type] = {
     kind
     for room in ROOMS
     for kind in vars(room).values()
-    if isclass(kind) and kind.__module__.startswith("engine.") and kind not in HOLDERS
-}
+    if isclass(kind) and kind.__module__.startswith("engine.") and "__init__" in vars(kind)
+} - {*HOLDERS}
 
 
 class Counted:
