@@ -54,14 +54,6 @@ class AllTopicConfigResponseHeader(ResponseHeader, kw_only=True):
     total_topic_num: Int32 | None = None
 
 
-class AllGroupConfigRequestHeader(RequestHeader, kw_only=True):
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), page by page since 5.4."""
-
-    group_seq: Int32 | None = None
-    max_group_num: Int32 | None = None
-    data_version: str | None = None
-
-
 class AllGroupConfigResponseHeader(ResponseHeader, kw_only=True):
     """How many groups there are in all."""
 
@@ -222,13 +214,6 @@ class UnregisterBrokerRequestHeader(RequestHeader, kw_only=True):
     broker_addr: str
     cluster_name: str
     broker_id: Int64
-
-
-class GetRouteInfoRequestHeader(RequestHeader, kw_only=True):
-    """GET_ROUTEINFO_BY_TOPIC (105)."""
-
-    topic: str
-    accept_standard_json_only: bool | None = None
 
 
 class QueryDataVersionRequestHeader(RequestHeader, kw_only=True):

@@ -337,12 +337,6 @@ class TimestampResponseHeader(ResponseHeader, kw_only=True):
 # ---- clients -------------------------------------------------------------------------------
 
 
-class HeartbeatRequestHeader(RequestHeader, kw_only=True):
-    """HEART_BEAT (34): what it says is in the body."""
-
-    broker_name: str | None = wire_name("bname", None)
-
-
 class HeartbeatResponseHeader(ResponseHeader, kw_only=True):
     """May heartbeats leave the subscriptions out, and did they change?"""
 
@@ -364,12 +358,6 @@ class GroupRequestHeader(RequestHeader, kw_only=True):
 
     consumer_group: str
     broker_name: str | None = wire_name("bname", None)
-
-
-class NotifyConsumerIdsChangedRequestHeader(RequestHeader, kw_only=True):
-    """NOTIFY_CONSUMER_IDS_CHANGED (40), to a client."""
-
-    consumer_group: str
 
 
 class ConsumerRunningInfoRequestHeader(RequestHeader, kw_only=True):
@@ -417,7 +405,3 @@ class ConsumerStatusRequestHeader(RequestHeader, kw_only=True):
     topic: str
     group: str
     client_addr: str | None = None
-
-
-class CheckClientConfigRequestHeader(RequestHeader, kw_only=True):
-    """CHECK_CLIENT_CONFIG (46): what it asks is in the body."""

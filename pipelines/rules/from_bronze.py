@@ -1,4 +1,4 @@
-"""Converts bronze rows into queue observations and evaluates them with Burrow's rules.
+"""Converts bronze rows into observations of the queues that groups read.
 
 Place in the walk: bronze consume_offsets, queue_watermarks and group_watermarks → observations →
 rule sets. Rows are mappings by column name; times are µs or datetimes. Commits that changed nothing
@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pipelines.base.time_units import micros
-from pipelines.rules.burrow.over_time import BurrowRules
-from pipelines.rules.observations import Kind, Observation, Queue, Ticks, Verdict, in_order
+from pipelines.rules.observations import Kind, Observation, Queue, in_order
 
 Row = Mapping[str, Any]
 
@@ -48,35 +47,6 @@ def observations_of(
         changed = [_observation(row, Kind.COMMIT, "offset") for row in changes]
         found[queue] = in_order([*polled, *of_ends, *changed, *_unchanged(rows, changes)])
     return found
-
-
-def burrow_statuses(
-    observations: Mapping[Queue, Sequence[Observation]], ticks: Ticks, *, rules: BurrowRules
-) -> list[dict[str, Any]]:
-    """What Burrow says over time: a row for each interval of a queue, and of a group, whose topic,
-    broker and queue_id are null.
-    """
-    groups: dict[tuple[str, str], dict[Queue, Sequence[Observation]]] = {}
-    for queue, ones in observations.items():
-        groups.setdefault((queue.cluster, queue.group), {})[queue] = ones
-    rows = []
-    for (cluster, group), queues in sorted(groups.items()):
-        said = rules.judge_group(queues, ticks)
-        key = {"cluster": cluster, "group": group, "topic": None, "broker": None, "queue_id": None}
-        rows += [key | _columns(verdict) for verdict in said.group]
-        for queue, verdicts in sorted(said.queues.items()):
-            place = {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}
-            rows += [key | place | _columns(verdict) for verdict in verdicts]
-    return rows
-
-
-def _columns(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "begin_us": verdict.begin_us,
-        "end_us": verdict.end_us,
-        "state": verdict.state,
-        "is_bad": verdict.is_bad,
-    }
 
 
 def _observation(row: Row, kind: Kind, column: str) -> Observation:

@@ -143,15 +143,3 @@ def as_intervals(states: Iterable[tuple[int, State]]) -> list[Verdict]:
     for tick_us, state in states:
         said.say(tick_us, state)
     return said.verdicts()
-
-
-def detected_us(verdicts: Sequence[Verdict], *, since_us: int) -> int | None:
-    """When trouble that began at `since_us` was first reported; null: never.
-
-    A verdict that was bad already counts from `since_us` on.
-    """
-    for verdict in verdicts:
-        has_ended = verdict.end_us is not None and verdict.end_us <= since_us
-        if verdict.is_bad and not has_ended:
-            return max(verdict.begin_us, since_us)
-    return None

@@ -20,11 +20,11 @@ from engine.protocol.message import Message
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import Shipper
 from pipelines.base.settings import Evaluation
-from pipelines.marts.declared import needed_for
 from tests.integration.broker.cluster import eventually
 from tests.integration.broker.spooled import spooled
 from tests.integration.observer.played_cluster import PlayedCluster, observing
 from tests.interop.real_rocketmq import RealRocketMQ, real_rocketmq
+from tests.needed_steps import needed_for
 from tests.pipelines.partition import bronze_of, run
 
 GROUP, PARENT, CHILD = "lite-group", "parent", "child"

@@ -14,9 +14,9 @@ from engine.protocol.message import MessageExt
 from engine.runtime import system_runtime
 from engine.telemetry.shipper.shipper import Shipper
 from pipelines.base.settings import Evaluation
-from pipelines.marts.declared import needed_for
 from tests.integration.broker.cluster import eventually
 from tests.integration.observer.played_cluster import PlayedBroker, observing, played_cluster
+from tests.needed_steps import needed_for
 from tests.pipelines.partition import bronze_of, run
 
 WAITED_MS = 60_000

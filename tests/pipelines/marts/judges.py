@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 
 from pipelines.marts.columns import as_declared
 from pipelines.marts.consumer_lag import MART as CONSUMER_LAG
-from pipelines.marts.declared import in_order, needed_for
+from pipelines.marts.declared import in_order
 from pipelines.marts.ended_queues import MART as ENDED_QUEUES
 from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.mart import Given, Made, Mart, Step, mart
 from pipelines.marts.risks.exposures import STEP as EXPOSURES
 from pipelines.marts.stalled_windows import MART as STALLED_WINDOWS
 from pipelines.reading.catalogue import OFFSET_VIOLATIONS
+from tests.needed_steps import needed_for
 
 
 def falls(given: Given) -> Made:

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.base.settings import SECOND_US, Evaluation
 from pipelines.base.time_units import micros
-from pipelines.marts.declared import needed_for
+from tests.needed_steps import needed_for
 from tests.pipelines.bronze_lake import SECOND, START_US, BronzeWriter
 from tests.pipelines.marts.played_group import Work, played_beside, steady
 from tests.pipelines.partition import bronze_of, run

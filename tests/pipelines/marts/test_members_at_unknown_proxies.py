@@ -12,7 +12,7 @@ import pytest
 
 from dashboards.pages.group import members_text
 from pipelines.base.settings import Evaluation
-from pipelines.marts.declared import needed_for
+from tests.needed_steps import needed_for
 from tests.pipelines.bronze_lake import START_US, BronzeWriter
 from tests.pipelines.partition import bronze_of, run
 

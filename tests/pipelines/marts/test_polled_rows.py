@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.base.settings import Evaluation
-from pipelines.marts.declared import needed_for
+from tests.needed_steps import needed_for
 from tests.pipelines.bronze_lake import START_US, BronzeWriter
 from tests.pipelines.partition import bronze_of, horizons_of, run
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from pipelines.base.settings import Evaluation
 from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.computing import compute
-from pipelines.marts.declared import in_order, needed_for
+from pipelines.marts.declared import in_order
 from pipelines.marts.keys import last_of_each, numbered, positions_of
 from pipelines.marts.mart import Given, Made, Step
 from pipelines.staging.facts import as_facts, is_one_of, no_facts
+from tests.needed_steps import needed_for
 
 KEY = ("group", "topic", "queue_id")
 KEYS = st.tuples(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from engine.foundation.errors import ConfigError
@@ -16,7 +18,6 @@ from pipelines.rules.observations import (
     Ticks,
     Verdict,
     as_intervals,
-    detected_us,
     in_order,
 )
 from pipelines.rules.thresholds import Thresholds
@@ -24,6 +25,18 @@ from pipelines.rules.thresholds import Thresholds
 S = 1_000_000
 T0 = 1_700_000_000 * S
 END, COMMIT, GONE = Kind.END, Kind.COMMIT, Kind.GONE
+
+
+def detected_us(verdicts: Sequence[Verdict], *, since_us: int) -> int | None:
+    """When trouble that began at `since_us` was first reported; null: never.
+
+    A verdict that was bad already counts from `since_us` on.
+    """
+    for verdict in verdicts:
+        has_ended = verdict.end_us is not None and verdict.end_us <= since_us
+        if verdict.is_bad and not has_ended:
+            return max(verdict.begin_us, since_us)
+    return None
 
 
 def seen(*rows: tuple[float, Kind, int | None]) -> list[Observation]:

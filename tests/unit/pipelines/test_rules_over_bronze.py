@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 from engine.telemetry.tables import BY_NAME
 from pipelines.lake.schemas import arrow_schema
 from pipelines.rules.burrow.over_time import BurrowRules
-from pipelines.rules.from_bronze import UNCHANGED_MAX, burrow_statuses, observations_of
-from pipelines.rules.observations import Kind, Observation, Queue, Ticks
+from pipelines.rules.from_bronze import UNCHANGED_MAX, observations_of
+from pipelines.rules.observations import Kind, Observation, Queue, Ticks, Verdict
 
 S = 1_000_000
 T0 = 1_700_000_000 * S
@@ -44,6 +45,35 @@ def watermark(
 def commits(ones: list[Observation]) -> list[tuple[float, int | None]]:
     """(second, offset) of each commit."""
     return [((one.at_us - T0) / S, one.offset) for one in ones if one.kind is Kind.COMMIT]
+
+
+def burrow_statuses(
+    observations: Mapping[Queue, Sequence[Observation]], ticks: Ticks, *, rules: BurrowRules
+) -> list[dict[str, Any]]:
+    """What Burrow says over time: a row for each interval of a queue, and of a group, whose topic,
+    broker and queue_id are null.
+    """
+    groups: dict[tuple[str, str], dict[Queue, Sequence[Observation]]] = {}
+    for queue, ones in observations.items():
+        groups.setdefault((queue.cluster, queue.group), {})[queue] = ones
+    rows = []
+    for (cluster, group), queues in sorted(groups.items()):
+        said = rules.judge_group(queues, ticks)
+        key = {"cluster": cluster, "group": group, "topic": None, "broker": None, "queue_id": None}
+        rows += [key | _columns(verdict) for verdict in said.group]
+        for queue, verdicts in sorted(said.queues.items()):
+            place = {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.queue_id}
+            rows += [key | place | _columns(verdict) for verdict in verdicts]
+    return rows
+
+
+def _columns(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "begin_us": verdict.begin_us,
+        "end_us": verdict.end_us,
+        "state": verdict.state,
+        "is_bad": verdict.is_bad,
+    }
 
 
 def test_commits_and_ends_are_put_in_the_order_in_which_they_happened() -> None:
