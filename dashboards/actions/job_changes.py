@@ -21,7 +21,6 @@ from pipelines.scheduler.roles import Action, NotPermitted
 from pipelines.scheduler.store.jobs import JobChanged
 
 KIND: Final = "change of a job"
-ON_JOBS: Final = ("run", "start", "pause", "remove", "copy", "edit", "source", "back")
 
 
 class JobChanges(Changes):

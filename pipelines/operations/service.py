@@ -25,7 +25,6 @@ from pipelines.database.tables import Ended
 from pipelines.operations.keeper import DATABASE, identity
 from pipelines.operations.kinds import kind_of
 
-HOURS: Final = 24
 GONE: Final = "the process that kept it is gone: part of it may be done"
 
 

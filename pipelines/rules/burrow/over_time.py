@@ -7,9 +7,8 @@ A RocketMQ queue is a Burrow partition: the queues that a topic has on one broke
 topic, since every broker numbers its queues from 0.
 
 Invariant: what Burrow would not see is not shown to it: the ends of the logs only at its polls,
-each `offset_refresh_s`. Commits keep their true times. A tick is a question that nobody has asked
-before, so it goes past `CachingEvaluator`, which gives an answer again until it is older than
-`expire_cache_s`, as to Burrow's own callers. Absent on purpose: clocks.
+each `offset_refresh_s`. Commits keep their true times. Absent on purpose: clocks, and the cache of
+Burrow's answers (`expire-cache`): a tick is a question that nobody has asked before.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from engine.foundation.errors import ConfigError
-from pipelines.rules.burrow.evaluator import NOT_FOUND, GroupStatus, Status, evaluate_group
+from pipelines.rules.burrow.evaluator import GroupStatus, Status, evaluate_group
 from pipelines.rules.burrow.storage import Storage, StorageSettings
 from pipelines.rules.observations import (
     Intervals,
@@ -47,16 +46,12 @@ class EvaluatorSettings:
     """Lag that is never a problem, for all groups alike."""
     minimum_complete: float = 0.0
     """Share of a ring that must be filled before it is judged."""
-    expire_cache_s: int = 10
-    """How long an answer is given again; 0: never."""
 
     def __post_init__(self) -> None:
         if self.allowed_lag < 0:
             raise ConfigError("allowed-lag", self.allowed_lag, "messages, 0 or more")
         if not 0.0 <= self.minimum_complete <= 1.0:
             raise ConfigError("minimum-complete", self.minimum_complete, "a share from 0 to 1")
-        if self.expire_cache_s < 0:
-            raise ConfigError("expire-cache", self.expire_cache_s, "seconds, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,37 +199,3 @@ def _merged(
     everything = [(queue, one) for queue, ones in observations.items() for one in in_order(ones)]
     everything.sort(key=lambda pair: pair[1].place)
     return iter(everything)
-
-
-class CachingEvaluator:
-    """Statuses of groups of several clusters."""
-
-    def __init__(self, clusters: Mapping[str, Storage], settings: EvaluatorSettings) -> None:
-        self._clusters = clusters
-        self._settings = settings
-        self._answers: dict[tuple[str, str], tuple[int, GroupStatus]] = {}
-
-    def status(self, cluster: str, group: str, *, now_ms: int) -> GroupStatus:
-        """The group's status, NOTFOUND for a cluster or group that is not known."""
-        kept = self._answers.get((cluster, group))
-        fresh_ms = self._settings.expire_cache_s * 1000
-        if kept is not None and fresh_ms and now_ms <= kept[0] + fresh_ms:
-            return kept[1]
-        answer = self._evaluate(cluster, group, now_s=now_ms // 1000)
-        self._answers[cluster, group] = (now_ms, answer)
-        return answer
-
-    def forget(self) -> None:
-        """Evaluate every group anew when it is asked for next."""
-        self._answers.clear()
-
-    def _evaluate(self, cluster: str, group: str, *, now_s: int) -> GroupStatus:
-        storage = self._clusters.get(cluster)
-        if storage is None:
-            return NOT_FOUND
-        return evaluate_group(
-            storage.fetch(group, now_s=now_s),
-            now_s=now_s,
-            allowed_lag=self._settings.allowed_lag,
-            minimum_complete=self._settings.minimum_complete,
-        )

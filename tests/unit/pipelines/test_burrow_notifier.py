@@ -10,7 +10,7 @@ import pytest
 from engine.foundation.errors import ConfigError
 from pipelines.rules.burrow.evaluator import Status
 from pipelines.rules.burrow.notifier import ModuleSettings, Notifier, Sending
-from pipelines.rules.burrow.over_time import CachingEvaluator, EvaluatorSettings
+from pipelines.rules.burrow.over_time import EvaluatorSettings
 from pipelines.rules.burrow.storage import Storage, StorageSettings
 
 ORDERS = ("shop", "orders")
@@ -118,30 +118,6 @@ def test_a_group_that_stays_keeps_its_incident_over_a_refresh() -> None:
     assert watching.incident(ORDERS) == ("id1", 0)
 
 
-def test_an_answer_is_given_again_until_it_is_older_than_the_cache_keeps_it() -> None:
-    storage = Storage()
-    asked = CachingEvaluator({"shop": storage}, EvaluatorSettings(expire_cache_s=10))
-    assert asked.status("shop", "orders", now_ms=0).status is NOTFOUND
-    storage.add_end_offset("sales", 0, offset=9, partition_count=1)
-    storage.add_commit("orders", "sales", 0, offset=9, order=1, timestamp_ms=0, now_s=0)
-    assert asked.status("shop", "orders", now_ms=10_000).status is NOTFOUND
-    assert asked.status("shop", "orders", now_ms=10_001).status is OK
-    assert asked.status("shop", "bills", now_ms=10_001).status is NOTFOUND
-    assert asked.status("mall", "orders", now_ms=10_001).status is NOTFOUND
-    asked.forget()
-    storage.delete_group("orders")
-    assert asked.status("shop", "orders", now_ms=10_002).status is NOTFOUND
-
-
-def test_a_cache_of_no_seconds_keeps_nothing() -> None:
-    storage = Storage()
-    asked = CachingEvaluator({"shop": storage}, EvaluatorSettings(expire_cache_s=0))
-    assert asked.status("shop", "orders", now_ms=0).status is NOTFOUND
-    storage.add_end_offset("sales", 0, offset=9, partition_count=1)
-    storage.add_commit("orders", "sales", 0, offset=9, order=1, timestamp_ms=0, now_s=0)
-    assert asked.status("shop", "orders", now_ms=0).status is OK
-
-
 def test_owners_are_returned_and_cleared_and_go_with_their_topic() -> None:
     storage = Storage()
     storage.set_owner("orders", "sales", 0, owner="10.0.0.7", client_id="client-1")
@@ -167,7 +143,6 @@ def test_owners_are_returned_and_cleared_and_go_with_their_topic() -> None:
         (StorageSettings, {"expire_group_s": -1}),
         (EvaluatorSettings, {"allowed_lag": -1}),
         (EvaluatorSettings, {"minimum_complete": 1.01}),
-        (EvaluatorSettings, {"expire_cache_s": -1}),
         (ModuleSettings, {"name": "mail", "interval_s": -1}),
         (ModuleSettings, {"name": "mail", "send_interval_s": -1}),
     ],
