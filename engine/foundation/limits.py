@@ -621,24 +621,24 @@ one is refused.
 
 CLIENT_CHECKS_MAX: Final = 2000
 """Questions for transactions' states one producer works on; further ones are dropped with a log
-line, and the broker asks again (RocketMQ: checkRequestHoldMax).
-"""
+line, and the broker asks again (RocketMQ: checkRequestHoldMax)."""
 
 HANDED_TAILS_MAX: Final = 512
 HANDED_TAILS_A_SAMPLE_MAX: Final = 32
-"""Queues of which the spool carries the newest message that was pulled before it was synced; those
-that were noted least recently are forgotten. So many are noted in a sample, 13 µs each.
-"""
+"""Queues of which the spool carries the newest message pulled before it was synced; those noted
+least recently are forgotten. So many are noted in a sample, 13 µs each."""
 
 PULLED_MARKS_MAX: Final = 65_536
-"""Pulled marks the spool carries over a reboot, and as many reported offsets; beyond it those that
-moved least recently are forgotten, a 64th of them at once.
-"""
+"""Pulled marks the spool carries over a reboot, and as many reported offsets; those that moved
+least recently are forgotten, a 64th of them at once."""
 
 LIFE_ENTRIES_PER_TURN: Final = 4096
 """Of these, so many are encoded in one turn of the event loop when a segment is full (1 to 5 ms);
 the next segment begins when all are.
 """
+
+RAFT_LETTERS_WAITING_MAX: Final = 200
+"""Letters to a node of a group that wait for a connection; the oldest are lost."""
 
 REPLICAS_MAX: Final = 16
 """Slaves of one master at the same time; one more is refused."""

@@ -39,6 +39,8 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 SYSTEM_PREFIX: Final = "rmq_sys_"
+TABLES_TOPIC: Final = "rmq_sys_group_tables"
+"""Ours: what the brokers of a Raft group agree on beside messages, as records of their log."""
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 
 HALF_GONE_REMARK: Final = "Find prepared transaction message failed"

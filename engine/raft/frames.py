@@ -5,7 +5,7 @@ codes (51001 to 51006) have other words, an index a message and JSON around the 
 them for this would be taken for a DLedger node.
 
     u8 version | u8 kind | u16 length of sender | u16 length of receiver | sender | receiver |
-    i64 term | what the kind has | bytes of the log
+    i64 time by the sender's clock, in ms | i64 term | what the kind has | bytes of the log
 
 Place in the walk: `node` writes and reads them. Invariant: what `packed` makes `unpacked` gives
 back; whatever arrives is a letter, or refused. Absent on purpose: checksums of records, which have
@@ -37,6 +37,7 @@ REQUEST_CODE: Final = 52_001
 VERSION: Final = 1
 
 _HEAD: Final = Struct(">BBHH")
+_CLOCK_AND_TERM: Final = Struct(">qq")
 _TERM: Final = Struct(">q")
 _VOTE_REQUEST: Final = Struct(">qqBB")
 _VOTE_REPLY: Final = Struct(">BB")
@@ -56,6 +57,8 @@ class Letter:
     to: NodeId
     message: Message
     data: bytes = b""
+    sent_ms: int = 0
+    """When it was sent, by the sender's clock, in ms since 1970: nodes compare their clocks."""
 
 
 def packed(letter: Letter) -> bytes:
@@ -65,7 +68,10 @@ def packed(letter: Letter) -> bytes:
     kind = _KINDS.index(type(message))
     head = _HEAD.pack(VERSION, kind, len(sender), len(to))
     return b"".join(
-        [head, sender, to, _TERM.pack(message.term), _fields(message), bytes(letter.data)]
+        [
+            *(head, sender, to, _CLOCK_AND_TERM.pack(letter.sent_ms, message.term)),
+            *(_fields(message), bytes(letter.data)),
+        ]
     )
 
 
@@ -128,7 +134,7 @@ class _Reader:
         if version != VERSION or kind >= len(_KINDS):
             raise RemoteProtocolError(f"version {version}, kind {kind} of a message of a group")
         sender, to = self._bytes(sender_length).decode(), self._bytes(to_length).decode()
-        (term,) = self._take(_TERM)
+        sent_ms, term = self._take(_CLOCK_AND_TERM)
         message = self._message(_KINDS[kind], self._number(term))
         data = self._body[self._at :]
         if data and not isinstance(message, Append):
@@ -137,7 +143,7 @@ class _Reader:
             raise RemoteProtocolError(
                 f"{len(data)} bytes from {message.prev.index} to {message.end}"
             )
-        return Letter(sender, to, message, data)
+        return Letter(sender, to, message, data, sent_ms)
 
     def _message(self, kind: type[Message], term: int) -> Message:
         if kind is VoteRequest:

@@ -37,6 +37,7 @@ from engine.raft.events import (
     ReadIndex,
     ReadReady,
     Received,
+    Refused,
     RoleChanged,
     SaveMark,
     SaveVote,
@@ -50,7 +51,7 @@ from engine.raft.frames import Letter, packed, unpacked
 from engine.raft.journal import DISK_FULL_RETRY_MS, Bytes, Journal, Log
 from engine.raft.log_shape import LogShape, Position
 from engine.raft.members import NodeId, name_of, node_id
-from engine.raft.messages import Append, Gone
+from engine.raft.messages import Append, Gone, Message
 from engine.raft.state import RaftSettings, State
 from engine.raft.term_starts import StoredMarks, TermStarts
 from engine.raft.vote_file import StoredVote, VoteFile
@@ -169,6 +170,12 @@ class RaftNode:
         self._save_wanted = asyncio.Event()
         self._reads: dict[int, asyncio.Future[int | None]] = {}
         self._next_key = 0
+        self._clocks: dict[NodeId, tuple[int, int]] = {}
+        """By how many ms this node's clock is ahead of another's, and when that was heard."""
+        self.refused: Refused | None = None
+        """The newest refusal, for who asks right after an event."""
+        self._put_end: int | None = None
+        """What was put and is no entry yet ends there."""
 
     # ---- what others ask --------------------------------------------------------------------
 
@@ -180,14 +187,45 @@ class RaftNode:
         self.happen(Propose(end_offset))
         return self.state.log.last
 
-    def receive(self, body: bytes) -> None:
-        """A letter came. Raises RemoteProtocolError for what is none."""
+    def has_put(self, end_offset: int) -> None:
+        """As `put_to`, for all puts of one turn of the loop together: one entry. Whatever happens
+        meanwhile happens after them. Hot.
+        """
+        if self._put_end is None:
+            asyncio.get_running_loop().call_soon(self._propose)
+        self._put_end = end_offset
+
+    def _propose(self) -> None:
+        end_offset, self._put_end = self._put_end, None
+        if end_offset is not None:
+            self.put_to(end_offset)
+
+    def receive(self, body: bytes) -> NodeId:
+        """A letter came; who sent it. Raises RemoteProtocolError for what is none."""
         letter = unpacked(body)
         if letter.to == self.state.node:
             self.happen(Received(letter.sender, letter.message), letter.data)
         elif name_of(letter.to) == name_of(self.state.node):
             gone = Gone(letter.message.term, letter.to)
-            self._ports.post(letter.sender, packed(Letter(self.state.node, letter.sender, gone)))
+            self._ports.post(letter.sender, packed(self._signed(letter.sender, gone)))
+        ahead_ms = self._clock.now_ms() - letter.sent_ms
+        self._clocks[letter.sender] = (ahead_ms, self._clock.steady_ms())
+        return letter.sender
+
+    def clock_is_ahead(self, bound_ms: int) -> bool:
+        """Is this node's clock ahead of those of a majority of voters, as far as they are heard
+        from, by more than that?
+        """
+        state = self.state
+        heard_from_ms = self._clock.steady_ms() - 2 * state.settings.election_timeout_ms
+        found = [self._clocks[one] for one in state.members.voters if one in self._clocks]
+        behind = [
+            ahead for ahead, heard_ms in found if ahead > bound_ms and heard_ms > heard_from_ms
+        ]
+        return len(behind) >= state.members.majority
+
+    def _signed(self, to: NodeId, message: Message, data: bytes = b"") -> Letter:
+        return Letter(self.state.node, to, message, data, self._clock.now_ms())
 
     async def read_index(self) -> int | None:
         """What must be applied before a question of now is answered; None: ask whoever leads."""
@@ -219,6 +257,8 @@ class RaftNode:
 
     def happen(self, event: Event, data: bytes = b"") -> None:
         """An event of the disk or of time; also a transfer, or a change of the members."""
+        if self._put_end is not None:
+            self._propose()
         self._events.append((event, data))
         if self._is_stepping:
             return
@@ -264,7 +304,8 @@ class RaftNode:
             case Accepted():
                 pass  # Who put knows the place.
             case _:
-                _log.warning("%s: %s", effect.reason.name, effect.detail)
+                self.refused = effect
+                _log.info("%s: %s", effect.reason.name, effect.detail)
 
     def _post(self) -> None:
         """What may leave does."""
@@ -278,7 +319,7 @@ class RaftNode:
         """With its bytes; None when the log has them no more."""
         message, log = sent.message, self.state.log
         if not isinstance(message, Append) or message.end == message.prev.index:
-            return Letter(self.state.node, sent.to, message)
+            return self._signed(sent.to, message)
         if not log.holds(message.prev) or message.end > log.bytes_end(message.prev.index):
             return None
         begin = log.offset_at(message.prev.index)
@@ -287,7 +328,7 @@ class RaftNode:
             end = self._ports.log.whole_end(begin, end)
             message = replace(message, end=message.prev.index + end - begin)
         data = self._ports.log.read(begin, end)
-        return None if data is None else Letter(self.state.node, sent.to, message, data)
+        return None if data is None else self._signed(sent.to, message, data)
 
     async def _save_votes(self) -> None:
         """The newest term and vote; those before it need not be saved."""

@@ -102,6 +102,29 @@ class RpcClient:
         connection = await self._connection(address)
         connection.send(command)
 
+    def post(self, address: str, command: RemotingCommand) -> bool:
+        """Send something that has no answer, if there is a connection; was there one? Hot."""
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            return False
+        connection.send(command)
+        return True
+
+    def when_connected(self, address: str, call: Callable[[], None]) -> None:
+        """Connect, if need be, and have `call` made once that has ended, well or not."""
+        try:
+            attempt = self._attempt_at(address)
+        except ConnectFailed:
+            asyncio.get_running_loop().call_soon(call)
+        else:
+            attempt.add_done_callback(lambda _ended: call())
+
+    def drop(self, address: str) -> None:
+        """End the connection to this address, if there is one: nothing comes through it."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.abort()
+
     async def close(self) -> None:
         """End everything.
 

@@ -43,6 +43,10 @@ class LogState(Protocol):
         """
         ...
 
+    def begin_at(self, offset: int) -> None:
+        """The log, which holds nothing, begins there: forget every entry of before."""
+        ...
+
 
 class LogStates:
     """Those of one store."""
@@ -75,6 +79,11 @@ class LogStates:
                 state.cut(end_offset)
         for state in list(self._states):
             await self._catch_up(state)
+
+    def begin_at(self, offset: int) -> None:
+        """The log, which holds nothing, begins at `offset`."""
+        for state in self._states:
+            state.begin_at(offset)
 
     def _apply(self, entries: Sequence[DispatchRequest], begin: int, end: int) -> None:
         """Dispatched: for those states that have come so far."""

@@ -65,6 +65,14 @@ class MessageStore:
         self.epochs = life.epochs
         self.replicated_end: int | None = None
         """Behind the last byte that replicas have; None: there is none, or none has said so."""
+        self.put_refusal: Callable[[], str | None] | None = None
+        """Why nothing may be put now, in words; what another log holds is appended all the same."""
+        self.on_put: Callable[[int], None] | None = None
+        """Called with the log's new end in the step of each put; whoever agrees on the log with
+        others names it.
+        """
+        self.on_appended: Callable[[Sequence[DispatchRequest]], None] | None = None
+        """Called with the records of another log, in the step in which they are appended."""
         self._deleted = life.tombstones.ends
         self._log = life.log
         self._queues = life.queues
@@ -133,6 +141,11 @@ class MessageStore:
             return False
         return not self.retention.stop_writes
 
+    @property
+    def has_failed(self) -> bool:
+        """Is nothing written any more, until it is opened again?"""
+        return self._flusher.failure is not None or self._life.closed
+
     def put(self, draft: MessageDraft, *, room_bytes: int = 0) -> PutResult:
         """Append one message; it is in the page cache when this returns.
 
@@ -156,6 +169,8 @@ class MessageStore:
         dispatcher = self._dispatcher
         dispatcher.enqueue(record.request(placed_at, place, stored_ms, dispatcher.delay_levels_ms))
         self._appended(stored_ms)
+        if self.on_put is not None:
+            self.on_put(log.end_offset)
         size_bytes = record.size_bytes
         return PutResult(placed_at, place, size_bytes, stored_ms, place + size_bytes)
 
@@ -206,6 +221,8 @@ class MessageStore:
         self._queues.advance(first.topic, first.queue_id, placed.next_queue_offset)
         self._dispatcher.enqueue_all(placed.requests)
         self._appended(stored_ms)
+        if self.on_put is not None:
+            self.on_put(self._log.end_offset)
         return placed.results
 
     def append_at(self, offset: int, data: bytes | memoryview) -> int:
@@ -244,11 +261,15 @@ class MessageStore:
                 self._queues.advance(request.topic, request.queue_id, request.queue_offset + 1)
         self._dispatcher.enqueue_all(requests)
         self._appended(requests[-1].store_timestamp_ms)
+        if self.on_appended is not None:
+            self.on_appended(requests)
 
     def _begin(self, draft: MessageDraft) -> tuple[int, int]:
         """The queue offset and the store time that the next message of its queue gets. Hot."""
         if not self.writable:
             raise WritesStopped(self._life.why_not_writable())
+        if self.put_refusal is not None and (reason := self.put_refusal()) is not None:
+            raise WritesStopped(reason)
         if self._deletion.under_way and draft.topic in self._deletion.under_way:
             raise WritesStopped(f"topic {draft.topic} is being deleted; try again")
         queue_offset = self._queues.next_offset(draft.topic, draft.queue_id)
@@ -291,9 +312,13 @@ class MessageStore:
         topic: str,
         forget: Callable[[], Iterable[None]] = lambda: (),
         readers: EarlierReaders = NO_READERS,
+        *,
+        end_offset: int | None = None,
     ) -> int:
         """Delete the topic, durably: its queues, and its messages for whoever asks; returns how
         many queues. Made again, it begins at 0, and what was there before never shows again.
+        `end_offset`: what lies behind that place of the log is of the topic made again; None:
+        nothing is.
 
         `forget` is called in the step from which on nothing of it shows; what it returns is done
         step by step, and nothing is put into the topic until that, and the deletion of its files,
@@ -301,7 +326,7 @@ class MessageStore:
         that cannot be removed, nothing is put until the topic was deleted again. The tombstone
         names `readers`, the groups that read the topic.
         """
-        return await self._deletion.delete(topic, forget, readers)
+        return await self._deletion.delete(topic, forget, readers, end_offset=end_offset)
 
     async def truncate(self, end_offset: int) -> None:
         """Cut the log at `end_offset`, the end of an entry, with queues and index, durably; see
@@ -330,6 +355,14 @@ class MessageStore:
     def on_cut(self, callback: Callable[[int], None]) -> None:
         """Have `callback` called with the log's new end, in the step in which it is cut there."""
         self._truncation.on_cut.append(callback)
+
+    def refuse_puts_to(self, topic: str) -> None:
+        """Put nothing into the topic until it was deleted, or `allow_puts_to` was called."""
+        self._deletion.under_way[topic] = None
+
+    def allow_puts_to(self, topic: str) -> None:
+        """The topic is not deleted after all."""
+        self._deletion.under_way.pop(topic, None)
 
     def is_being_deleted(self, topic: str) -> bool:
         """Is nothing put into the topic, because its deletion has not ended?"""
@@ -472,6 +505,39 @@ class MessageStore:
         they are not (all) kept, or not yet committed. Hot.
         """
         return self._log.view(physical_offset, size_bytes)
+
+    def copied(self, begin: int, end: int) -> bytes | None:
+        """The log's bytes from `begin` to `end`, over file ends and whether they are visible or
+        not; None when they are gone.
+        """
+        log, parts = self._log, []
+        if begin < log.min_offset:
+            return None
+        while begin < end:
+            inside = begin % log.file_size_bytes
+            part = log.file_view(begin - inside)[inside : inside + end - begin]
+            parts.append(bytes(part))
+            begin += len(part)
+        return b"".join(parts)
+
+    def entry_end(self, begin: int, limit: int) -> int:
+        """Where the last entry of those from `begin` on ends that ends at `limit` or before; the
+        first one, when that alone is longer.
+        """
+        log = self._log
+        while True:
+            data = self.copied(begin, min(limit, log.end_offset))
+            assert data is not None, f"{begin} is before the log's begin, at {log.min_offset}"
+            _, whole_bytes = whole_entries(
+                memoryview(data),
+                begin,
+                file_size_bytes=log.file_size_bytes,
+                delay_levels_ms=self._dispatcher.delay_levels_ms,
+            )
+            if whole_bytes:
+                return begin + whole_bytes
+            assert limit < log.end_offset, f"no entry ends behind {begin}"
+            limit = begin + 2 * (limit - begin)
 
     async def records(self, begin: int) -> AsyncIterator[list[DispatchRequest]]:
         """The sound records from `begin`, where one begins, to the log's end, some at a time."""

@@ -56,7 +56,12 @@ class TopicDeletion:
     """Whoever has it keeps topics from being deleted."""
 
     async def delete(
-        self, topic: str, forget: Callable[[], Iterable[None]], readers: EarlierReaders = NO_READERS
+        self,
+        topic: str,
+        forget: Callable[[], Iterable[None]],
+        readers: EarlierReaders = NO_READERS,
+        *,
+        end_offset: int | None = None,
     ) -> int:
         """Delete the topic; returns how many queues. `forget` is called once the tombstone is
         durable, before anything else can be asked; what it returns is done step by step.
@@ -66,7 +71,8 @@ class TopicDeletion:
         cannot be removed, and nothing is put until another deletion of the topic has ended.
         """
         loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.create_task(self._delete(topic, forget, readers)))
+        work = self._delete(topic, forget, readers, end_offset)
+        return await asyncio.shield(loop.create_task(work))
 
     async def ended(self) -> None:
         """Wait for the deletions that were asked for."""
@@ -74,11 +80,15 @@ class TopicDeletion:
             pass
 
     async def _delete(
-        self, topic: str, forget: Callable[[], Iterable[None]], readers: EarlierReaders
+        self,
+        topic: str,
+        forget: Callable[[], Iterable[None]],
+        readers: EarlierReaders,
+        end_offset: int | None,
     ) -> int:
         async with self.one_at_a_time:
             if topic not in self._left:
-                await self._write_down(topic, readers)
+                await self._write_down(topic, readers, end_offset)
                 self._left[topic] = _Left(self.queues.take_out(topic))
             count = len(self._left[topic].queues)
             for _ in forget():
@@ -87,14 +97,15 @@ class TopicDeletion:
             del self.under_way[topic]
             return count
 
-    async def _write_down(self, topic: str, readers: EarlierReaders) -> None:
+    async def _write_down(
+        self, topic: str, readers: EarlierReaders, end_offset: int | None
+    ) -> None:
         log_begin = self.log.min_offset
         self.tombstones.check_room(topic, log_begin=log_begin)
         self.under_way[topic] = None
+        end = self.log.end_offset if end_offset is None else end_offset
         try:
-            await self.tombstones.add(
-                topic, self.log.end_offset, log_begin=log_begin, readers=readers
-            )
+            await self.tombstones.add(topic, end, log_begin=log_begin, readers=readers)
         except BaseException as error:
             del self.under_way[topic]
             if isinstance(error, StorageError) and not isinstance(error, DiskFull):

@@ -121,6 +121,7 @@ class Truncation:
                 raise
             log.begin_at(offset)
             self.dispatcher.position = offset
+            self.states.begin_at(offset)
 
     async def _cut(self, end_offset: int) -> None:
         async with self._standstill():

@@ -251,6 +251,12 @@ class TimeWheel:
         self._begin_turning()
         self._woken.set()
 
+    def begin_at(self, offset: int) -> None:
+        """See `LogState`: what is pending stands behind, put again before its files went."""
+        self._saved = None
+        self.cut(offset)
+        self._applied = offset
+
     def _first_record(self, end_offset: int) -> int:
         """Where the first record lies that the wheel has to know, of those before `end_offset`."""
         first = self._store.min_offset(TIMER_TOPIC, 0)

@@ -25,7 +25,7 @@ from engine.foundation.errors import DiskFull, StorageError
 from engine.foundation.observing import LifecycleEvent, Observer
 from engine.foundation.units import HOUR_MS, SECOND_MS
 from engine.runtime import Runtime
-from engine.store.commit_log import CommitLog
+from engine.store.commit_log import NO_END, CommitLog
 from engine.store.config import StoreConfig
 from engine.store.index.index import Index
 from engine.store.queue_table import QueueKey, QueueTable
@@ -144,6 +144,8 @@ class Retention:
         self.beside: tuple[str, ...] = (config.root,)
         """Folders whose volumes are measured too, though no message lies there."""
         self._full_beside: frozenset[str] = frozenset()
+        self.needed_from: Callable[[], int] = lambda: NO_END
+        """From where on the log is needed by whoever follows it: those files stay."""
 
     def change_settings(self, config: StoreConfig) -> None:
         """Go by `config` from the next round on."""
@@ -199,8 +201,8 @@ class Retention:
         self._switch_writes(stop=verdict.stop_writes, used_ratio=used_ratio)
         if not verdict.stop_writes:
             self._report_full_beside()
-        dispatched = self._dispatched()
-        ended = [start for start in verdict.delete if start + log.file_size_bytes <= dispatched]
+        needed_from = min(self._dispatched(), self.needed_from())
+        ended = [start for start in verdict.delete if start + log.file_size_bytes <= needed_from]
         return replace(verdict, delete=tuple(ended))
 
     def _fullest(self) -> tuple[float, str]:

@@ -34,7 +34,7 @@ LETTERS = [
     Letter("a", "b", AppendReply(3, 77, 12, 10)),
     Letter("a", "b", AppendReply(3, 77, 0, 0, Position(2, 9), Position(1, 4))),
     Letter("a", "b", BeginAt(3, Base(9, 2, 7, MEMBERS), 77)),
-    Letter("a", "b", TimeoutNow(3)),
+    Letter("a", "b", TimeoutNow(3), sent_ms=1_795_806_413_639),
     Letter("a/1", "", Gone(3, "b/2")),
 ]
 
