@@ -27,6 +27,8 @@ from engine.broker.metrics import MetricsPort
 from engine.broker.offsets.remembered_offsets import BootEnds
 from engine.broker.persistence import SETTINGS_GONE
 from engine.broker.pulling.cold_reads import TOLD_EACH_SAMPLES
+from engine.broker.replicating.agreed_tables import FILE_NAME as TABLES_FILE
+from engine.broker.replicating.agreed_tables import applied_in, read_snapshot
 from engine.broker.replicating.ordered_role import OrderedRole
 from engine.broker.services import Services, metrics_of, services_of
 from engine.broker.state import BrokerState, Signals, state_of
@@ -41,7 +43,8 @@ from engine.remoting import Peer, RpcClient, RpcServer
 from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.runtime.durable import make_durable
-from engine.store import FlushDiskType, MessageStore
+from engine.store import NO_END, FlushDiskType, MessageStore
+from engine.store.table_file import TableFile
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
 _log = logging.getLogger(__name__)
@@ -119,7 +122,12 @@ class Broker:
         telemetry = self._open_telemetry(is_master=is_master)
         observer: Observer = self._observer if telemetry is None else telemetry
         try:
-            store = await MessageStore.open(self._runtime, config.store, observer)
+            store = await MessageStore.open(
+                self._runtime,
+                config.store,
+                observer,
+                visible_end=_visible_end(self._runtime, config),
+            )
         except BaseException as error:
             if telemetry is not None:
                 await telemetry.close()
@@ -134,14 +142,7 @@ class Broker:
             running = self._assemble(
                 store, observer, telemetry, ordered=ordered, stopped_cleanly=stopped_cleanly
             )
-            await running.services.leadership.begin(stopped_cleanly=stopped_cleanly)
-            self._load(running, stopped_cleanly=stopped_cleanly)
-            await running.state.time_wheel.follow_log(
-                was_written=running.services.persistence.all_written
-            )
-            running.services.sending.half_queue.load()
-            if store.epochs.leads:
-                await running.services.replication.merge_back()
+            await self._read_tables(running, stopped_cleanly=stopped_cleanly)
             await self._settle_settings(running)
             is_first = None if telemetry is None else telemetry.earlier_epoch == 0
             observer.observe(
@@ -158,13 +159,15 @@ class Broker:
         store.on_arrival(running.services.wake_ups.arrived)
         running.state.gate.on_change = running.services.wake_ups.wake_all
         self._runtime.clock.on_step(self._clock_stepped)
-        store.start()
+        if running.services.raft is None:
+            store.start()
         if telemetry is not None:
             running.services.sending.resends.begin()
             telemetry.start()
         try:
             await self._save_tables(running)
-            await running.services.replication.start()
+            if running.services.raft is None:
+                await running.services.replication.start()
             running.metrics = await self._open_metrics(running)
             await running.services.registration.register()
         except BaseException:
@@ -172,6 +175,24 @@ class Broker:
             raise
         running.loops = asyncio.create_task(self._run_loops(running), name="broker loops")
         return port
+
+    async def _read_tables(self, running: _Running, *, stopped_cleanly: bool) -> None:
+        """All that a broker knows before its port opens; of a group it first hears what its log
+        says.
+        """
+        store, services = running.state.store, running.services
+        if services.raft is None:
+            await services.leadership.begin(stopped_cleanly=stopped_cleanly)
+        else:
+            store.start()
+            await services.raft.start()
+        self._load(running, stopped_cleanly=stopped_cleanly)
+        if services.raft is not None:
+            await services.raft.tables.load()
+        await running.state.time_wheel.follow_log(was_written=services.persistence.all_written)
+        services.sending.half_queue.load()
+        if store.epochs.leads:
+            await services.replication.merge_back()
 
     async def wait(self) -> None:
         """Return never, while all goes well; raise what ended one of the loops."""
@@ -192,6 +213,8 @@ class Broker:
         if running.metrics is not None:
             await running.metrics.stop()
         await services.replication.stop()
+        if services.raft is not None:
+            await services.raft.stop()
         await services.wake_ups.finish()
         services.membership.stop()
         await running.server.stop()
@@ -270,11 +293,12 @@ class Broker:
         config = self._config
         if not config.telemetry:
             return None
-        number = MASTER_ID if is_master else 1 + int(self._runtime.entropy.token(4).hex(), 16)
+        leads = is_master and not config.raft_enable
+        number = MASTER_ID if leads else 1 + int(self._runtime.entropy.token(4).hex(), 16)
         identity = EmitterIdentity(config.cluster_name, config.broker_name, number)
         spool = f"{config.store.root}/{SPOOL_DIRECTORY}"
         telemetry = Telemetry.open(self._runtime, spool, identity)
-        if config.broker_role is BrokerRole.SLAVE:
+        if config.broker_role is BrokerRole.SLAVE or config.raft_enable:
             telemetry.follow()
         return telemetry
 
@@ -317,7 +341,8 @@ class Broker:
         )
         reporters, delay_levels = services.reporters, state.delay_levels
         store.retention.on_doomed = lambda below: chain(
-            state.time_wheel.put_again(below),
+            # A copy's files are younger than its master's, who has put again what waits in them.
+            state.time_wheel.put_again(below) if state.node.is_master else (),
             reporters.expired.emit_expired(below, delay_levels.cursors()),
         )
         store.retention.on_purged = lambda gone: reporters.retention_losses.emit_unconsumed(
@@ -372,8 +397,7 @@ class Broker:
         async with asyncio.TaskGroup() as loops:
             for work in (
                 services.registration.run(),
-                services.replication.run(),
-                services.leadership.run(),
+                *_replicating(services),
                 services.persistence.run_settings(),
                 services.persistence.run_offsets(),
                 services.delay.run(),
@@ -464,6 +488,21 @@ class Broker:
             self._running.state.observer.observe(
                 LifecycleEvent("MALFORMED_CONNECTION", f"{peer.address}: {error}")
             )
+
+
+def _replicating(services: Services) -> tuple[Coroutine[Any, Any, None], ...]:
+    """What replicates the log: a group of its own, or a master and slaves."""
+    if services.raft is not None:
+        return (services.raft.run(),)
+    return services.replication.run(), services.leadership.run()
+
+
+def _visible_end(runtime: Runtime, config: BrokerConfig) -> int:
+    """Up to where a start may show the log at once: of a node of a group, what it has applied."""
+    if not config.raft_enable:
+        return NO_END
+    file = TableFile(runtime, f"{config.config_folder}/{TABLES_FILE}")
+    return applied_in(read_snapshot(file))
 
 
 def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:

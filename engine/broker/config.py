@@ -83,6 +83,15 @@ class BrokerConfig:
     """Copies that a SYNC_MASTER waits for, its own among them."""
     slave_timeout_ms: int = _setting(3 * SECOND_MS, "slaveTimeout")
     """How long a put waits for them."""
+    raft_enable: bool = _setting(False, "enableDLegerCommitLog")
+    """Is it one of a Raft group, whose nodes elect their master? Then `broker_role` says nothing.
+    """
+    raft_group: str = _setting("", "dLegerGroup")
+    """The group's name; empty: the broker's."""
+    raft_peers: tuple[str, ...] = _setting((), "dLegerPeers")
+    """Its first members, each a name and where it listens for the others: `n0-127.0.0.1:40911`."""
+    raft_self_id: str = _setting("", "dLegerSelfId")
+    """Which of them this broker is: `n0`."""
     slave_read_enable: bool = _setting(False, "slaveReadEnable")
     """Do slaves give messages to readers, and masters send readers that are far behind to them?"""
     broker_permission: int = _setting(6, "brokerPermission")
@@ -249,6 +258,8 @@ class BrokerConfig:
                 raise ConfigError("namesrvAddr", address, "host:port, the port at most 65535")
 
     def _check_role(self) -> None:
+        if self.raft_enable:
+            self._check_raft()
         is_slave = self.broker_role is BrokerRole.SLAVE
         if is_slave and self.broker_id < 1:
             raise ConfigError("brokerRole", "SLAVE", "a brokerId of 1 or more beside it")
@@ -260,6 +271,33 @@ class BrokerConfig:
             raise ConfigError("inSyncReplicas", self.in_sync_replicas, f"1 to {REPLICAS_MAX + 1}")
         if self.slave_timeout_ms < 1:
             raise ConfigError("slaveTimeout", self.slave_timeout_ms, "at least 1 ms")
+
+    def _check_raft(self) -> None:
+        if self.broker_role is not BrokerRole.ASYNC_MASTER or self.ha_listen_port:
+            raise ConfigError(
+                "brokerRole",
+                self.broker_role.value,
+                "none, and no haListenPort, beside enableDLegerCommitLog: the group elects masters",
+            )
+        if self.store.transient_store_pool_enable:
+            raise ConfigError("transientStorePoolEnable", True, "false in a Raft group")
+        if not self.raft_peers:
+            raise ConfigError("dLegerPeers", "", "n0-IP:PORT;n1-IP:PORT and so on")
+        for peer in self.raft_peers:
+            name, _, address = peer.partition("-")
+            host, _, port = address.rpartition(":")
+            is_name = name[:1] == "n" and name[1:].isdecimal() and "#" not in peer
+            try:
+                ip_address(host)
+            except ValueError:
+                is_name = False
+            if not is_name or not port.isdecimal() or not 0 < int(port) <= 65_535:
+                raise ConfigError("dLegerPeers", peer, "n0-IP:PORT;n1-IP:PORT and so on")
+        names = [peer.partition("-")[0] for peer in self.raft_peers]
+        if len(set(names)) < len(names):
+            raise ConfigError("dLegerPeers", ";".join(self.raft_peers), "each name once")
+        if self.raft_self_id not in names:
+            raise ConfigError("dLegerSelfId", self.raft_self_id, f"one of {', '.join(names)}")
 
     def _check_transactions(self) -> None:
         for key, value in (

@@ -30,6 +30,7 @@ from engine.broker.handlers.send_back import SendBackHandlers
 from engine.broker.handlers.stats import StatsHandlers
 from engine.broker.handlers.timers import TimerHandlers
 from engine.broker.handlers.transaction import TransactionHandlers
+from engine.broker.replicating.agreed_answers import RESTS_ON_TABLES, agreed
 from engine.broker.services import Services
 from engine.broker.state import BrokerState, assembled
 from engine.remoting import Handler, Handlers
@@ -57,12 +58,16 @@ def handler_table(state: BrokerState, services: Services) -> dict[int, Handler]:
         for code, handler in room.handlers().items():
             assert code not in table, f"two handlers for request code {code}"
             table[code] = handler
+    if services.raft is not None:
+        table |= {code: agreed(table[code], services.raft) for code in RESTS_ON_TABLES}
     return table
 
 
 def _rooms(state: BrokerState, services: Services) -> Iterator[Handlers]:
     offsets, sending, reporters = services.offsets, services.sending, services.reporters
     replication, save_settings = services.replication, services.persistence.save_settings
+    orders = None if services.raft is None else services.raft.orders
+    copies = replication if orders is None else orders
     holders = (state, sending, services.pulling, offsets, reporters, services)
     for kind in BY_NAME:
         yield assembled(kind, *holders)
@@ -82,13 +87,15 @@ def _rooms(state: BrokerState, services: Services) -> Iterator[Handlers]:
     yield assembled(GroupHandlers, *holders, save_settings=save_settings)
     yield assembled(GroupOffsetHandlers, *holders, deletion=services.offset_deletion)
     yield assembled(OffsetResetHandlers, *holders, emit_marks=reporters.watermarks.emit)
-    yield assembled(StoreHandlers, *holders, status=replication.status)
+    yield assembled(
+        StoreHandlers, *holders, status=replication.status if orders is None else orders.status
+    )
     yield assembled(
         ReplicaHandlers,
         *holders,
-        carry_out=services.leadership.carry_out,
+        carry_out=services.leadership.carry_out if orders is None else orders.carry_out,
         merge=replication.merges.merge,
         outage=replication.merges.own,
-        state=replication.state,
+        state=copies.state,
     )
     yield assembled(BrokerHandlers, *holders, delay=state.delay_levels)

@@ -47,6 +47,8 @@ class BrokerNode:
     is_master: bool = True
     """Is its role MASTER? Read with each message, where a comparison of roles takes thrice as long.
     """
+    led_term: int = 0
+    """The term in which it was the master last."""
     slave_id: int = 1
     """The broker id it goes by while it is no master."""
 
@@ -58,6 +60,8 @@ class BrokerNode:
     def take_role(self, role: Role, term: int) -> None:
         """This is its role from now on. `RoleChanges` alone calls it."""
         self.role, self.term, self.is_master = role, term, role is Role.MASTER
+        if self.is_master:
+            self.led_term = term
 
     def leads(self, term: int) -> bool:
         """Is it still the master that it was in `term`?"""

@@ -40,7 +40,7 @@ from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies import TopicConfig
-from engine.protocol.names import DLQ_PREFIX
+from engine.protocol.names import DLQ_PREFIX, TABLES_TOPIC
 from engine.runtime import Runtime
 from engine.runtime.clock import Clock
 from engine.store import MessageStore
@@ -168,7 +168,8 @@ class Persistence:
         ):
             if expected:
                 file.report_missing(observer, consequence)
-        self.take_back_to_the_log()
+        if not self.node.config.raft_enable:  # Else the group's tables come next.
+            self.take_back_to_the_log()
 
     def _take_topics(self, found: Mapping[str, object]) -> None:
         self.settings_were_kept = found.get(SETTINGS_KEPT) is True
@@ -238,7 +239,7 @@ class Persistence:
         made = []
         for topic, found_nums in queue_nums.items():
             is_deleted = topic in self.store.tombstones.ends and self.topics_are_whole
-            if is_deleted or self.topics.find(topic) is not None:
+            if is_deleted or topic == TABLES_TOPIC or self.topics.find(topic) is not None:
                 continue
             count = min(found_nums, QUEUES_PER_TOPIC_MAX)
             perm = self.node.config.dlq_topic_perm if topic.startswith(DLQ_PREFIX) else READ_WRITE

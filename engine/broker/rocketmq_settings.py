@@ -123,12 +123,11 @@ WITHOUT_EFFECT = {
 """Keys of RocketMQ that a configuration may well hold and that mean nothing here, with the reason.
 """
 
-_NO_GROUPS = "a slave becomes master when somebody decides so, not by itself"
+_NO_GROUPS = "a slave becomes master when somebody decides so, or in a group of its own"
 ACCESS_KEYS = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
 """A file that asks for accounts is refused: else the broker would start open to everybody."""
 
 FIXED = {
-    "enableDLegerCommitLog": ("false", _NO_GROUPS),
     "enableControllerMode": ("false", "there is no controller to elect masters"),
     "enableSlaveActingMaster": ("false", _NO_GROUPS),
     "duplicationEnable": ("false", _NO_GROUPS),
@@ -179,6 +178,7 @@ _READERS = {
     "diskSpaceCleanForciblyRatio": _percent,
     "diskSpaceWarningLevelRatio": _percent,
     "namesrvAddr": _addresses,
+    "dLegerPeers": _addresses,
     "metricsPromExporterAllowedHosts": _addresses,
 }
 """Keys whose words are in another unit or form than our field: spans, hours, pages, percent."""
@@ -235,7 +235,13 @@ def rocketmq_values(config: BrokerConfig) -> dict[str, str]:
     found = {key: only for key, (only, _) in FIXED.items()}
     found |= dict.fromkeys(ACCESS_KEYS, "true" if config.access.accounts else "false")
     found |= values_of(config, _WRITERS) | values_of(config.store, _WRITERS)
+    if not config.raft_enable:
+        found = {key: found[key] for key in found if key not in _OF_A_GROUP}
     return {key: found[key] for key in sorted(found) if key not in WITHOUT_EFFECT}
+
+
+_OF_A_GROUP = ("dLegerGroup", "dLegerPeers", "dLegerSelfId")
+"""Keys that RocketMQ shows only where somebody has set them."""
 
 
 Start = PartyStart[BrokerConfig]

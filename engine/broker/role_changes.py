@@ -43,9 +43,9 @@ class RoleChanges:
         """Take this role in `term`, at once; name servers hear of it next."""
         node = self.node
         leads_anew = role is Role.MASTER and node.role is not Role.MASTER
-        assert term > node.term or (term == node.term and not leads_anew), (
-            f"{role.name} of term {term} after {node.role.name} of term {node.term}"
-        )
+        step = f"{role.name} of term {term} after {node.role.name} of term {node.term}"
+        assert term >= node.term, step
+        assert not leads_anew or term > node.led_term, step
         if (role, term) == (node.role, node.term):
             return
         was = f"was {node.role.name} of {node.term}"

@@ -10,7 +10,7 @@ purpose: the order of a start (broker).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from engine.broker.dynamic_config import ConfigChanges
@@ -27,12 +27,17 @@ from engine.broker.pulling.pull_answers import handed_to_nobody
 from engine.broker.registration import Registration
 from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
 from engine.broker.removing.topic_changes import Shrinking, TopicChanges
+from engine.broker.replicating.agreed_tables import FILE_NAME as TABLES_FILE
+from engine.broker.replicating.agreed_tables import AgreedTables
 from engine.broker.replicating.leadership import Leadership
 from engine.broker.replicating.offset_merges import OffsetMerges
 from engine.broker.replicating.ordered_role import OrderedRole
+from engine.broker.replicating.raft_group import RaftGroup
+from engine.broker.replicating.raft_orders import BROKER_ROLE
 from engine.broker.replicating.rebuild import Rebuild
 from engine.broker.replicating.replication import Replication
 from engine.broker.replicating.table_copies import TableCopies
+from engine.broker.replicating.table_records import TableRecords
 from engine.broker.reporting.replica_marks import ReplicaMarks
 from engine.broker.reporting.timer_marks import TimerMarks
 from engine.broker.reporting.watermarks import Watermarks
@@ -55,7 +60,7 @@ from engine.delay import Delays, DelayService
 from engine.foundation.config_layers import Origin
 from engine.remoting import RpcClient
 from engine.store.stored_settings import KeptSettings
-from engine.store.table_file import SettingsFile
+from engine.store.table_file import SettingsFile, TableFile
 from engine.telemetry import Telemetry
 
 
@@ -85,6 +90,8 @@ class Services:
     timer_marks: TimerMarks
     roles: RoleChanges
     leadership: Leadership
+    raft: RaftGroup | None
+    """None: this broker is not one of a group."""
     runtime_info: RuntimeInfo
 
 
@@ -114,6 +121,8 @@ def services_of(
         state, client=client, deletions=deletions, facts=offsets.facts, registration=registration
     )
     roles = assembled(RoleChanges, state, telemetry=telemetry, wake_ups=wake_ups)
+    read_again = _read_again(state, persistence, sending)
+    raft = _raft_group(state, deletions, roles, read_again)
     return Services(
         offsets=offsets,
         reporters=reporting,
@@ -136,26 +145,23 @@ def services_of(
             watermarks=watermarks,
         ),
         shrinking=assembled(Shrinking, state),
-        delay=_delivery_of(state.delay_levels, state, sending),
-        timers=_timers_of(state, sending),
+        delay=_delivery_of(
+            state.delay_levels, state, sending, is_stopped=lambda: _is_too_early(raft)
+        ),
+        timers=_timers_of(state, sending, raft),
         checks=assembled(TransactionChecks, state, sending),
         replication=replication,
-        replica_marks=assembled(
-            ReplicaMarks,
-            state,
-            replicas=replication.service.replicas,
-            needed=lambda: replication.acknowledgements.needed,
-        ),
+        replica_marks=_replica_marks(state, replication, raft),
         timer_marks=assembled(TimerMarks, state, wheel=state.time_wheel),
         roles=roles,
         leadership=_leadership(
             state,
             ordered=ordered,
-            persistence=persistence,
+            read_again=read_again,
             replication=replication,
             roles=roles,
-            sending=sending,
         ),
+        raft=raft,
         runtime_info=assembled(RuntimeInfo, state),
     )
 
@@ -178,15 +184,9 @@ def _replication(
     )
 
 
-def _leadership(
-    state: BrokerState,
-    *,
-    ordered: OrderedRole,
-    persistence: Persistence,
-    replication: Replication,
-    roles: RoleChanges,
-    sending: SendServices,
-) -> Leadership:
+def _read_again(
+    state: BrokerState, persistence: Persistence, sending: SendServices
+) -> Callable[[], Awaitable[None]]:
     async def read_again() -> None:
         state.outage_offsets.forget()
         persistence.make_topics_of_queues()
@@ -195,6 +195,57 @@ def _leadership(
         sending.placement.load_window()
         await state.delay_levels.pass_delivered()
 
+    return read_again
+
+
+def _raft_group(
+    state: BrokerState,
+    deletions: Deletions,
+    roles: RoleChanges,
+    read_again: Callable[[], Awaitable[None]],
+) -> RaftGroup | None:
+    config, store = state.node.config, state.store
+    if not config.raft_enable:
+        return None
+    tables = assembled(
+        AgreedTables,
+        state,
+        delete_here=deletions.delete_here,
+        file=TableFile(state.runtime, f"{config.config_folder}/{TABLES_FILE}", store.store_id),
+        records=assembled(TableRecords, state),
+    )
+    deletions.agree = tables.delete_topic
+    return assembled(RaftGroup, state, read_again=read_again, roles=roles, tables=tables)
+
+
+def _replica_marks(
+    state: BrokerState, replication: Replication, raft: RaftGroup | None
+) -> ReplicaMarks:
+    if raft is not None:
+        return assembled(
+            ReplicaMarks,
+            state,
+            replicas=raft.orders.replicas,
+            needed=lambda: 1,
+            mode=lambda: BROKER_ROLE,
+        )
+    return assembled(
+        ReplicaMarks,
+        state,
+        replicas=replication.service.replicas,
+        needed=lambda: replication.acknowledgements.needed,
+        mode=lambda: state.node.config.broker_role.value,
+    )
+
+
+def _leadership(
+    state: BrokerState,
+    *,
+    ordered: OrderedRole,
+    read_again: Callable[[], Awaitable[None]],
+    replication: Replication,
+    roles: RoleChanges,
+) -> Leadership:
     return assembled(
         Leadership,
         state,
@@ -284,9 +335,13 @@ def _deletions(
     )
 
 
-def _timers_of(state: BrokerState, sending: SendServices) -> DelayService:
+def _is_too_early(raft: RaftGroup | None) -> bool:
+    return raft is not None and raft.is_clock_ahead
+
+
+def _timers_of(state: BrokerState, sending: SendServices, raft: RaftGroup | None) -> DelayService:
     def is_stopped() -> bool:
-        return state.node.config.timer_stop_dequeue
+        return state.node.config.timer_stop_dequeue or _is_too_early(raft)
 
     return _delivery_of(state.time_wheel, state, sending, is_stopped=is_stopped)
 
@@ -296,7 +351,7 @@ def _delivery_of(
     state: BrokerState,
     sending: SendServices,
     *,
-    is_stopped: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool],
 ) -> DelayService:
     return DelayService(
         state.store,

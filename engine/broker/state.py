@@ -151,6 +151,9 @@ def state_of(
     if config.broker_role is BrokerRole.SLAVE:
         node.slave_id = config.broker_id
         node.take_role(Role.SLAVE, 0)
+    elif config.raft_enable:
+        node.slave_id = int(config.raft_self_id[1:]) + 1
+        node.take_role(Role.NONE, 0)
     latencies = Latencies()
     return BrokerState(
         runtime=runtime,

@@ -141,6 +141,12 @@ class ReplicaState(Body):
     master_address: str = ""
     master_end: Int64 = -1
     """Of a slave: where its master's log ended at its last word; -1: it has heard none."""
+    member: str = ""
+    """Of a Raft group: this node's name."""
+    voters: list[str] = msgspec.field(default_factory=list)
+    """Of a Raft group: the nodes that decide, as this one knows."""
+    learners: list[str] = msgspec.field(default_factory=list)
+    """Of a Raft group: the nodes that get the log and do not decide."""
 
 
 class OutageOffset(Part):

@@ -175,7 +175,7 @@ class ChangeReplicaRequestHeader(RequestHeader, kw_only=True):
     """CHANGE_REPLICA (720209)."""
 
     action: str
-    """HOLD, COPY, PROMOTE, DEMOTE, PREVIEW or REBUILD."""
+    """HOLD, COPY, PROMOTE, DEMOTE, PREVIEW or REBUILD; of a Raft group ADD, REMOVE or TRANSFER."""
     epoch: Int64 = 0
     broker_role: str = ""
     in_sync_replicas: Int64 = 1
@@ -183,6 +183,8 @@ class ChangeReplicaRequestHeader(RequestHeader, kw_only=True):
     """Which it goes by as a slave."""
     log_end: Int64 = -1
     """Where a log is to be cut."""
+    member: str = ""
+    """Of a Raft group: the name of a node, `n3-127.0.0.1:40914`."""
 
 
 class RegisterBrokerRequestHeader(RequestHeader, kw_only=True):

@@ -56,7 +56,8 @@ REPLICATION_HEALTH: Final = GoldTable(
         must(
             "mode",
             STRING,
-            "SYNC_MASTER: it answers a send when enough slaves have it; ASYNC_MASTER: at once",
+            "SYNC_MASTER: it answers a send when enough slaves have it; RAFT: when a majority has; "
+            "ASYNC_MASTER: at once",
         ),
         must("replicas", LONG, "slaves that are connected"),
         must("written", LONG, "where its log ends"),

@@ -160,6 +160,8 @@ class ReplicaAdmin:
         ClusterError when too few answer.
         """
         found = await self.of(broker, others)
+        if any(one.state is not None and one.state.voters for one in found):
+            raise ClusterError(f"{broker} is a Raft group, which elects its leaders by itself")
         former = next((one for one in found if one.leads), None)
         able = [one for one in found if one.state is not None and not one.leads]
         if not able:
@@ -215,6 +217,8 @@ class ReplicaAdmin:
         if not able:
             raise ClusterError(f"no slave of {broker} that could take over is in sync")
         chosen = max(able, key=lambda one: one.place)
+        if former.state.voters:
+            return await self._transfer_in_group(broker, former, to=to, wait_ms=wait_ms)
         state, epoch = former.state, self._next_epoch(found)
         role, copies = state.broker_role, state.in_sync_replicas
         back = Promotion(broker, former, epoch, role, copies, 0, 0, 0, None)
@@ -229,6 +233,35 @@ class ReplicaAdmin:
             raise ClusterError(f"{former.address} leads on, in epoch {epoch}: {error}") from error
         await self._demote(former, plan)
         return plan
+
+    async def _transfer_in_group(
+        self, broker: str, former: Replica, *, to: int | None, wait_ms: int
+    ) -> Promotion:
+        """The leader hands over by itself; who leads then is asked of all."""
+        chosen = await self.of(broker)
+        states = [one.state for one in chosen if one.broker_id == to and one.state is not None]
+        name = states[0].member if states else ""
+        if to is not None and not name:
+            raise ClusterError(f"no copy of {broker} has the id {to}")
+        await self._order(former.address, action="TRANSFER", member=name)
+        deadline_ms = self._requests.clock.steady_ms() + wait_ms
+        while True:
+            for one in await self.of(broker):
+                if one.leads and one.address != former.address and one.state is not None:
+                    return Promotion(broker, one, one.state.highest_epoch, "RAFT", 0, 0, 0, 0, None)
+            if self._requests.clock.steady_ms() >= deadline_ms:
+                raise ClusterError(f"nobody leads {broker} after {wait_ms} ms")
+            await asyncio.sleep(LOOK_MS / SECOND_MS)
+
+    async def change_group(self, broker: str, action: str, member: str) -> ReplicaState:
+        """ADD a node to a Raft group or REMOVE it; how its leader stands then. Raises ClusterError
+        when nobody leads.
+        """
+        leader = next((one for one in await self.of(broker) if one.leads), None)
+        if leader is None:
+            raise ClusterError(f"nobody leads {broker} now")
+        await self._order(leader.address, action=action, member=member)
+        return await self.state(leader.address)
 
     async def _equal(self, former: str, chosen: str, wait_ms: int) -> None:
         """Wait until both logs end alike."""

@@ -16,9 +16,13 @@ from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOp
 from engine.foundation.errors import ConfigError
 from engine.foundation.terminal import say
 from engine.foundation.units import SECOND_MS
+from engine.protocol.bodies_admin import ReplicaState
 
 app = typer.Typer(no_args_is_help=True)
 
+MemberArgument = Annotated[
+    str, typer.Argument(help="A node as dLegerPeers names it: n3-127.0.0.1:40914.")
+]
 NameArgument = Annotated[str, typer.Argument(help="Name of the broker.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown.")]
 AlsoOption = Annotated[
@@ -80,8 +84,14 @@ def _row(broker: str, one: Replica, to_master: tuple[int, bool] | None) -> Row:
         "synced": state.log_synced,
         "in_sync": to_master[1] if measured and to_master else None,
         "behind": max(0, to_master[0] - state.log_end) if measured and to_master else None,
-        "state": f"{state.following}: {state.reason}".rstrip(": ") if is_slave else "up",
+        "state": _standing(state, is_slave=is_slave),
     }
+
+
+def _standing(state: ReplicaState, *, is_slave: bool) -> str:
+    if state.member:
+        return f"{state.member}, {state.reason}"
+    return f"{state.following}: {state.reason}".rstrip(": ") if is_slave else "up"
 
 
 @app.command("promote")
@@ -148,6 +158,49 @@ def transfer(
         return
     plan = ask(namesrv, work)
     say(f"done: {plan.chosen.address} leads {broker} in epoch {plan.epoch}")
+
+
+@app.command("add")
+def add(
+    broker: NameArgument,
+    member: MemberArgument,
+    *,
+    yes: YesOption = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Take a node that was started with the group's dLegerPeers and its own into a Raft group."""
+    _change_group(broker, "ADD", member, namesrv=namesrv, yes=yes)
+
+
+@app.command("remove")
+def remove(
+    broker: NameArgument,
+    member: MemberArgument,
+    *,
+    yes: YesOption = False,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
+) -> None:
+    """Take a node out of a Raft group: it gets nothing more, and decides nothing any more."""
+    _change_group(broker, "REMOVE", member, namesrv=namesrv, yes=yes)
+
+
+def _change_group(broker: str, action: str, member: str, *, namesrv: str, yes: bool) -> None:
+    async def work(admin: Admin) -> list[str]:
+        if yes:
+            state = await admin.replicas.change_group(broker, action, member)
+            return [_members(broker, state), "done"]
+        found = [one.state for one in await admin.replicas.of(broker) if one.leads]
+        if not found or found[0] is None:
+            raise ConfigError("broker", broker, "a Raft group that has a leader")
+        return [_members(broker, found[0]), PREVIEWED]
+
+    for line in ask(namesrv, work):
+        say(line)
+
+
+def _members(broker: str, state: ReplicaState) -> str:
+    voters, learners = ", ".join(state.voters), ", ".join(state.learners)
+    return f"{broker}: {voters} decide" + (f"; {learners} learn" if learners else "")
 
 
 @app.command("rebuild")

@@ -13,7 +13,7 @@ offsets, deletions of topics (`store/tombstones`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,6 +203,10 @@ def check_attributes(config: SubscriptionGroupConfig) -> None:
         )
 
 
+def _ignore(group: str) -> None:
+    del group
+
+
 class GroupConfigs:
     """The table of one broker."""
 
@@ -217,6 +221,8 @@ class GroupConfigs:
         """
         self.counter = 0
         """Counter of the data version."""
+        self.on_changed: Callable[[str], None] = _ignore
+        """Called with a group whose settings were set or removed."""
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings, made now when that is allowed; None when it must be created.
@@ -251,6 +257,7 @@ class GroupConfigs:
         self.check_room([config.group_name])
         self._configs[config.group_name] = config
         self.counter += 1
+        self.on_changed(config.group_name)
         return config
 
     def check_stays(self, group: str) -> None:
@@ -279,6 +286,7 @@ class GroupConfigs:
         if self._configs.pop(group, None) is None:
             return False
         self.counter += 1
+        self.on_changed(group)
         return True
 
     def names(self) -> list[str]:

@@ -24,7 +24,7 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.command import RemotingCommand
 from engine.protocol.headers import ChangeReplicaRequestHeader
 from engine.remoting import Handler, Handlers, Peer
-from engine.store import Epoch, MessageStore
+from engine.store import MessageStore
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -80,10 +80,8 @@ class ReplicaHandlers(Handlers):
     def epochs(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_EPOCH_CACHE (1007): which part of the log was written in which epoch."""
         node, store = self.node, self.store
-        listed = [
-            EpochEntry(epoch=one.number, start_offset=one.begin)
-            for one in store.epochs.entries or (Epoch(0, 0),)
-        ]
+        known = self.state().epochs or [{"epoch": 0, "startOffset": 0}]
+        listed = [EpochEntry(epoch=one["epoch"], start_offset=one["startOffset"]) for one in known]
         for one, following in pairwise(listed):
             one.end_offset = following.start_offset
         body = EpochEntryCache(

@@ -60,6 +60,8 @@ class Deletions:
     removals: Removals
     of_topics: Sequence[Forget]
     of_groups: Sequence[Forget]
+    agree: Callable[[str], Awaitable[None]] | None = field(default=None, init=False)
+    """Has every node of a group delete a topic; None: this broker alone decides."""
     _under_way: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
     """What is being deleted: "topic ..." or "group ..."."""
     _forgetting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -71,7 +73,11 @@ class Deletions:
         Raises RequestRefused when that cannot be written down, and while too many wait; so does
         `delete_group`.
         """
-        await self._once(f"topic {topic}", lambda: self._delete_topic(topic))
+        agree = self.agree
+        await self._once(
+            f"topic {topic}",
+            lambda: self.delete_here(topic) if agree is None else _run(agree(topic)),
+        )
 
     async def delete_group(self, group: str) -> None:
         """Delete a group's settings, its offsets and what was counted of it. Its members stay.
@@ -100,7 +106,10 @@ class Deletions:
             task.add_done_callback(_look_at)
         await asyncio.shield(task)
 
-    async def _delete_topic(self, topic: str) -> None:
+    async def delete_here(self, topic: str, end_offset: int | None = None) -> None:
+        """Delete the topic on this node, as far as its log holds it before `end_offset`; None:
+        all of it. Raises RequestRefused.
+        """
         store = self.store
         is_here = self.topics.find(topic) is not None or store.has_held(topic)
 
@@ -119,7 +128,7 @@ class Deletions:
         try:
             if is_here or store.is_being_deleted(topic):
                 await in_steps(self.new_lives.readers_of(topic, readers))
-                await store.delete_topic(topic, forget, readers.found)
+                await store.delete_topic(topic, forget, readers.found, end_offset=end_offset)
             else:
                 async with self._forgetting:  # Offsets may be kept of a topic that never was here.
                     await in_steps(forget())
@@ -150,6 +159,10 @@ class Deletions:
                 await in_steps(chain.from_iterable(steps))
         finally:
             del configs.being_deleted[group]
+
+
+async def _run(work: Awaitable[None]) -> None:
+    await work
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

@@ -34,7 +34,7 @@ AT_REST_MS = 10 * MINUTE_MS
 class ReplicaMarks:
     """What was reported of the slaves of one broker.
 
-    `needed`: slaves that a put waits for.
+    `needed`: slaves that a put waits for; `mode`: the brokerRole, or RAFT.
     """
 
     node: BrokerNode
@@ -43,6 +43,7 @@ class ReplicaMarks:
     clock: Clock
     replicas: Callable[[], Iterable[Replica]]
     needed: Callable[[], int]
+    mode: Callable[[], str]
     _emitted: dict[str | None, tuple[tuple[int, int | None], int]] = field(
         default_factory=dict, init=False
     )
@@ -70,7 +71,7 @@ class ReplicaMarks:
         return self.node.is_master and self.needed() > 0
 
     def _note(self, kind: str, replica: str) -> None:
-        detail = f"slave {replica} of a {self.node.config.broker_role.value}"
+        detail = f"slave {replica} of a {self.mode()}"
         self.observer.observe(LifecycleEvent(kind, detail, address=replica))
 
     def _emit(self, replica: str | None, marks: tuple[int, int | None]) -> None:
@@ -84,7 +85,7 @@ class ReplicaMarks:
             FlushDone(
                 COMPONENT,
                 ACTION,
-                self.node.config.broker_role.value,
+                self.mode(),
                 written,
                 end,
                 store_time_ms=None,

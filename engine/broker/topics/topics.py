@@ -158,6 +158,8 @@ class Topics:
         self._moved: dict[str, None] = {}
         """Topics made, changed or deleted since `take_moved`."""
         self._on_made = on_made
+        self.on_put: Callable[[str], None] | None = None
+        """Called with a topic that was made or changed; whoever agrees with others on it is."""
 
     def add_system_topics(
         self,
@@ -273,6 +275,8 @@ class Topics:
             self._untold[name] = None
         if is_new:
             self._on_made(name)
+        if self.on_put is not None:
+            self.on_put(name)
         return config
 
     def check_room(self, names: Iterable[str]) -> None:
