@@ -40,7 +40,7 @@ from tests.simulation.world import Node, World
 
 TOPIC, GROUP = "tide", "watchers"
 QUEUES = 4
-VIRTUAL_HOSTS = Access(admin_networks=("10.0.0.0/8",))
+VIRTUAL_HOSTS = Access(admin_networks=("10.0.0.0/8", "127.0.0.0/8"))
 """All virtual hosts may do what else only the own machine may."""
 NAME_SERVER, BROKER, PRODUCER = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 CONSUMERS = ("10.0.0.4", "10.0.0.5")

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from engine.foundation.errors import DiskFull, OffsetOutOfRange, TidemarkError, WritesStopped
+from engine.broker.replicating.raft_log import RaftLog
+from engine.foundation.errors import DiskFull, TidemarkError
 from engine.raft.eligibility import Standing
 from engine.raft.events import Install, RoleChanged
 from engine.raft.log_shape import Base, LogShape, Position
@@ -22,7 +23,6 @@ from engine.raft.term_starts import StoredMarks, TermStarts
 from engine.raft.vote_file import StoredVote, VoteFile
 from engine.runtime import Runtime
 from engine.store import MessageStore
-from engine.store.sound_records import whole_entries
 from tests.store_support import Listener, draft, small_config
 
 PORT = 9000
@@ -30,58 +30,6 @@ FOLDER = "/raft"
 SETTINGS = RaftSettings(append_bytes_max=3000, window_bytes=20_000)
 HELD_MAX = 200
 """Letters that wait for a connection."""
-
-
-class StoreLog:
-    """A message store as the log of a node."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    @property
-    def end_offset(self) -> int:
-        return self._store.physical_max
-
-    def append_at(self, offset: int, data: bytes) -> None:
-        end = self._store.append_at(offset, data)
-        if end != offset + len(data):
-            raise OffsetOutOfRange(f"{len(data)} bytes at {offset} end amid an entry, at {end}")
-
-    async def sync(self) -> None:
-        end = self._store.physical_max
-        while self._store.physical_flushed < end:
-            await self._store.flush()
-            if not self._store.writable:
-                raise WritesStopped("the log cannot be synced")
-
-    async def truncate(self, offset: int) -> None:
-        if offset < self._store.physical_max:
-            await self._store.truncate(offset)
-
-    async def begin_at(self, offset: int) -> None:
-        await self._store.begin_at(offset)
-
-    def read(self, offset: int, end_offset: int) -> bytes | None:
-        """Beyond what is visible, too: what is not committed is what a leader sends."""
-        log, parts = self._store._log, []
-        if offset < log.min_offset:
-            return None
-        while offset < end_offset:
-            inside = offset % log.file_size_bytes
-            part = log.file_view(offset - inside)[inside : inside + end_offset - offset]
-            parts.append(bytes(part))
-            offset += len(part)
-        return b"".join(parts)
-
-    def whole_end(self, offset: int, limit: int) -> int:
-        data = self.read(offset, limit)
-        assert data is not None
-        log = self._store._log
-        _, size_bytes = whole_entries(
-            memoryview(data), offset, file_size_bytes=log.file_size_bytes, delay_levels_ms=()
-        )
-        assert size_bytes, "a record here is shorter than a piece"
-        return offset + size_bytes
 
 
 class Frames(asyncio.Protocol):
@@ -175,7 +123,7 @@ class ReplicatedStore:
         self.store.on_cut(lambda offset: setattr(self, "cuts", self.cuts + 1))
         ports = Ports(
             runtime=runtime,
-            log=StoreLog(self.store),
+            log=RaftLog(self.store),
             folder=FOLDER,
             post=Post(runtime).send,
             on_committed=self.on_committed,

@@ -174,6 +174,8 @@ class RawClient:
     def __init__(self, runtime: Runtime, client_id: str) -> None:
         self.client_id = client_id
         self.host = ""
+        self.address = ADDRESS
+        self.timeout_ms = 60_000
         self._runtime = runtime
         self._rpc = RpcClient(runtime)
 
@@ -184,10 +186,10 @@ class RawClient:
         request = RemotingCommand.request(code, fields, body)
         if oneway:
             request.mark_oneway()
-            await self._rpc.invoke_oneway(ADDRESS, request)
+            await self._rpc.invoke_oneway(self.address, request)
             await asyncio.sleep(1.0)
             return None
-        return await self._rpc.invoke(ADDRESS, request, timeout_ms=60_000)
+        return await self._rpc.invoke(self.address, request, timeout_ms=self.timeout_ms)
 
     async def done(
         self, code: RequestCode, fields: dict[str, str], body: bytes = b""

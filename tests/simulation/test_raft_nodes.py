@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from engine.broker.replicating.raft_log import RaftLog
 from engine.raft.events import ProposeMembers
 from engine.raft.members import Members, node_id
 from tests.seeds import seeded
-from tests.simulation.raft_nodes import ReplicatedStore, StoreLog
+from tests.simulation.raft_nodes import ReplicatedStore
 from tests.simulation.world import World, run_world
 from tests.simulation.world.disk import VirtualDisk
 from tests.store_support import messages_of
@@ -174,7 +175,7 @@ def check(cluster: Cluster) -> None:
     """The same bytes everywhere; what was acknowledged is among them, in order, once."""
     stores = [each.store for each in cluster.stores.values()]
     begin = max(store.physical_min for store in stores)
-    logs = [StoreLog(store).read(begin, store.physical_max) for store in stores]
+    logs = [RaftLog(store).read(begin, store.physical_max) for store in stores]
     assert logs[0] == logs[1] == logs[2]
     found = [int(message.properties["UNIQ_KEY"]) for message in messages_of(stores[0])]
     assert len(set(found)) == len(found)

@@ -176,7 +176,8 @@ def test_settings_reach_the_broker_and_its_store_by_rocketmqs_names(tmp_path: Pa
         ("brokerRole=SLAVE", "a brokerId of 1 or more beside it"),
         ("brokerRole=LEADER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("brokerId=1", "0 for ASYNC_MASTER"),
-        ("enableDLegerCommitLog=true", "false alone"),
+        ("enableDLegerCommitLog=true", "dLegerPeers='' is not allowed: n0-IP:PORT"),
+        ("enableControllerMode=true", "false alone"),
         ("brokerIP1=my-host", "an IP address"),
         ("brokerName=a b", "without spaces"),
         ("defaultTopicQueueNums=0", "1 to 4096"),
@@ -195,3 +196,27 @@ def test_spans_of_time_are_read_with_their_units() -> None:
     assert read_spans_ms("200ms 1s 5m 2h 1d") == (200, 1000, 300_000, 7_200_000, 86_400_000)
     with pytest.raises(ValueError, match="'5'"):
         read_spans_ms("1s 5")
+
+
+GROUP = "n0-127.0.0.1:40911;n1-127.0.0.1:40912"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"dLegerPeers": "n0-localhost:40911", "dLegerSelfId": "n0"}, "n0-IP:PORT"),
+        ({"dLegerPeers": "n0-127.0.0.1:0", "dLegerSelfId": "n0"}, "n0-IP:PORT"),
+        ({"dLegerPeers": "first-127.0.0.1:1", "dLegerSelfId": "first"}, "n0-IP:PORT"),
+        ({"dLegerPeers": f"{GROUP};n1-127.0.0.1:40913", "dLegerSelfId": "n0"}, "each name once"),
+        ({"dLegerPeers": GROUP, "dLegerSelfId": "n2"}, "dLegerSelfId='n2' is not allowed: one of"),
+        ({"dLegerPeers": GROUP, "dLegerSelfId": "n0", "haListenPort": "1"}, "elects masters"),
+        (
+            {"dLegerPeers": GROUP, "dLegerSelfId": "n0", "transientStorePoolEnable": "true"},
+            "false in a Raft group",
+        ),
+    ],
+)
+def test_a_group_that_cannot_be_is_refused(settings: dict[str, str], says: str) -> None:
+    config = BrokerConfig(store=StoreConfig(root="/store"))
+    with pytest.raises(ConfigError, match=says):
+        with_rocketmq_settings(config, {"enableDLegerCommitLog": "true"} | settings)

@@ -44,8 +44,8 @@ def start(
         ("brokerRole=LEADER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("brokerId=1", "0 for ASYNC_MASTER"),
         (
-            "enableDLegerCommitLog=true",
-            "false alone: a slave becomes master when somebody decides so",
+            "enableSlaveActingMaster=true",
+            "false alone: a slave becomes master when somebody decides so, or in a group",
         ),
         ("brokerPermission=7", "4 \\(read\\), 2 \\(write\\) or 6 \\(both\\)"),
         ("flushDiskType=SOMETIMES", "'SOMETIMES' is not allowed: one of SYNC_FLUSH, ASYNC_FLUSH"),

@@ -1,0 +1,286 @@
+"""A Raft group of three brokers in the simulator, and a client that notes what it was promised.
+
+The client asks whoever leads for one thing after the other: it sends, reports and asks for offsets,
+makes and deletes topics. What was acknowledged has to hold whoever leads next; what was refused or
+not answered may hold or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+
+from engine.broker.broker import Broker
+from engine.broker.config import BrokerConfig
+from engine.foundation.errors import TidemarkError
+from engine.namesrv.config import NameServerConfig
+from engine.namesrv.namesrv import NameServer
+from engine.protocol.codes import RequestCode
+from engine.protocol.headers import (
+    CreateTopicRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from engine.protocol.message_record import decode_records
+from engine.runtime import Runtime
+from engine.store import MessageStore
+from engine.store.config import StoreConfig
+from tests.simulation.cluster import LOG_FILE_BYTES, NAME_SERVER, NAMESRV_ADDRESS, VIRTUAL_HOSTS
+from tests.simulation.raw_clients import RawClient
+from tests.simulation.world import World
+
+HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+"""Off loopback the nodes of a group would need certificates."""
+CLIENT = "10.0.7.1"
+TOPIC, GROUP = "agreed", "readers"
+PEERS = tuple(f"n{number}-{host}:40911" for number, host in enumerate(HOSTS))
+SHORT_LIVED = ("came-and-went-0", "came-and-went-1")
+
+
+class BrokerGroup:
+    """The three, up or down."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.brokers: dict[str, Broker] = {}
+        self._booting: set[str] = set()
+        self.ends: list[str] = []
+        """What ended brokers by itself, in words."""
+
+    async def start(self) -> None:
+        async def boot(runtime: Runtime) -> None:
+            config = NameServerConfig(host=NAME_SERVER, access=VIRTUAL_HOSTS)
+            await NameServer(runtime, config).start()
+
+        await self.world.node(NAME_SERVER).boot(boot)
+        for host in HOSTS:
+            self.boot(host)
+
+    def boot(self, host: str) -> None:
+        """Begin a life of a host, unless it has one."""
+        if self.world.node(host).up or host in self._booting:
+            return
+        self._booting.add(host)
+
+        async def live(runtime: Runtime) -> None:
+            self._booting.discard(host)
+            broker = Broker(runtime, config_of(host))
+            await broker.start()
+            self.brokers[host] = broker
+            await broker.wait()
+
+        asyncio.get_running_loop().create_task(self._life(host, self.world.node(host).boot(live)))
+
+    async def _life(self, host: str, life: Awaitable[None]) -> None:
+        node = self.world.node(host)
+        lives = node.lives + 1
+        try:
+            await life
+        except asyncio.CancelledError:
+            pass
+        except TidemarkError as error:
+            if node.lives == lives and node.up:
+                self.ends.append(f"{host}: {error}")
+                self.crash(host, power_cut=False)
+
+    def crash(self, host: str, *, power_cut: bool) -> None:
+        self.brokers.pop(host, None)
+        self.world.node(host).crash(power_cut=power_cut)
+
+    def masters(self) -> list[str]:
+        return [host for host, broker in self.brokers.items() if broker.state.node.is_master]
+
+    def newest_master(self) -> str | None:
+        masters = self.masters()
+        return max(masters, key=lambda host: self.brokers[host].state.node.term, default=None)
+
+    def is_level(self) -> bool:
+        """Are all three up, of one term, with all of one log visible and applied?"""
+        brokers = list(self.brokers.values())
+        if len(brokers) < len(HOSTS) or len(self.masters()) != 1:
+            return False
+        groups = [broker.services.raft for broker in brokers]
+        ends = set()
+        for broker, group in zip(brokers, groups, strict=True):
+            assert group is not None
+            store = broker.state.store
+            ends.add((store.physical_max, store.visible_end, group.raft.state.term))
+            applied = group.tables.applied_offset
+            if applied != store.physical_max or store.dispatch_behind_bytes:
+                return False
+        return len(ends) == 1
+
+
+def config_of(host: str) -> BrokerConfig:
+    return BrokerConfig(
+        access=VIRTUAL_HOSTS,
+        store=StoreConfig(
+            root="/store",
+            mapped_file_size_commit_log_bytes=LOG_FILE_BYTES,
+            mapped_file_size_consume_queue_bytes=20 * 64,
+            max_hash_slot_count=50,
+            max_index_count=200,
+            file_reserved_time_ms=2000,
+        ),
+        host=host,
+        namesrv_addresses=(NAMESRV_ADDRESS,),
+        raft_enable=True,
+        raft_peers=PEERS,
+        raft_self_id=f"n{HOSTS.index(host)}",
+        telemetry=False,
+    )
+
+
+class GroupClient:
+    """One client, and what it was promised."""
+
+    def __init__(self, group: BrokerGroup) -> None:
+        self.group = group
+        self.sent: list[bytes] = []
+        self.acknowledged: list[bytes] = []
+        self.stored = 0
+        """Messages of the topic that are there for certain."""
+        self.committed = 0
+        """The greatest offset that was acknowledged, or answered."""
+        self.topics: dict[str, bool | None] = dict.fromkeys(SHORT_LIVED, False)
+        """Is it there? None: nobody knows."""
+        self.answers = 0
+        self._raw: RawClient
+
+    async def start(self) -> None:
+        async def boot(runtime: Runtime) -> RawClient:
+            return RawClient(runtime, "client")
+
+        self._raw = await self.group.world.node(CLIENT).boot(boot)
+        self._raw.timeout_ms = 3000
+
+    async def run(self) -> None:
+        """Ask for one thing after the other, until cancelled."""
+        choice = self.group.world.random
+        while True:
+            await asyncio.sleep(choice.uniform(0.0, 0.05))
+            host = self.group.newest_master()
+            if host is None:
+                continue
+            if choice.random() < 0.1:  # Who knows an older leader, if there is one, asks it.
+                host = choice.choice(self.group.masters())
+            self._raw.address = f"{host}:10911"
+            what = choice.choices(
+                (self.send, self.report, self.ask, self.change_topics), weights=(6, 3, 3, 1)
+            )[0]
+            with suppress(TidemarkError):
+                await self.group.world.node(CLIENT).run(what())
+                self.answers += 1
+
+    async def send(self) -> None:
+        body = b"message %05d" % len(self.sent)
+        self.sent.append(body)
+        await self._raw.send(body, topic=TOPIC)
+        self.acknowledged.append(body)
+        self.stored += 1
+
+    async def report(self) -> None:
+        """A further offset; acknowledged, it is never less again."""
+        if self.committed >= self.stored:
+            return
+        offset = self.group.world.random.randint(self.committed + 1, self.stored)
+        fields = UpdateConsumerOffsetRequestHeader(
+            consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=offset
+        ).encode()
+        await self._raw.done(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        self.committed = max(self.committed, offset)
+
+    async def ask(self) -> None:
+        """What is answered is at least what was acknowledged, and answered before."""
+        if not self.committed:
+            return
+        fields = QueryConsumerOffsetRequestHeader(
+            consumer_group=GROUP, topic=TOPIC, queue_id=0
+        ).encode()
+        answer = await self._raw.done(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        offset = OffsetResponseHeader.decode(answer.fields).offset
+        assert offset >= self.committed, f"{offset} after {self.committed} at {self._raw.address}"
+        self.committed = offset
+
+    async def change_topics(self) -> None:
+        """Make a topic, or delete it: it is there, or not, from the answer on."""
+        choice = self.group.world.random
+        topic = choice.choice(SHORT_LIVED)
+        if choice.random() < 0.5:  # Nobody will ever say anything of it again.
+            topic = f"made-once-{len(self.topics)}"
+            self.topics[topic] = False
+        is_there, self.topics[topic] = self.topics[topic], None
+        if is_there or (is_there is None and choice.random() < 0.5):
+            await self._raw.done(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            self.topics[topic] = False
+            return
+        fields = CreateTopicRequestHeader(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=1,
+            write_queue_nums=1,
+            perm=6,
+            topic_filter_type="SINGLE_TAG",
+            attributes="",
+        ).encode()
+        await self._raw.done(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        self.topics[topic] = True
+        if choice.random() < 0.7:
+            await self._raw.send(b"in " + topic.encode(), topic=topic)
+
+
+def bodies(store: MessageStore, topic: str, begin: int = 0) -> list[bytes]:
+    """What the topic's first queue holds, from that place of the log on."""
+    found: list[bytes] = []
+    offset = store.min_offset(topic, 0)
+    while offset < store.max_offset(topic, 0):
+        got = store.get(topic, 0, offset, max_count=32, max_bytes=1 << 20, wanted=None)
+        records = decode_records(b"".join(bytes(part) for part in got.records))
+        found += [message.body for message in records if message.physical_offset >= begin]
+        assert got.next_begin_offset > offset, f"reading stands still: {got.status}"
+        offset = got.next_begin_offset
+    return found
+
+
+def check(group: BrokerGroup, client: GroupClient) -> None:
+    """All three hold the same, and what was promised."""
+    brokers = [group.brokers[host] for host in HOSTS]
+    stores = [broker.state.store for broker in brokers]
+    begin = max(store.physical_min for store in stores)
+    logs = [store.copied(begin, store.physical_max) for store in stores]
+    assert logs[0] == logs[1] == logs[2]
+    assert client.answers > 20, "nobody served the client"
+    for broker in brokers:
+        state = broker.state
+        found = bodies(state.store, TOPIC)
+        missing = sorted(set(client.acknowledged) - set(found))
+        assert not missing, f"acknowledged and lost at {state.node.address}: {missing}"
+        assert len(found) == len(set(found)), "put twice"
+        offset = state.offsets.committed(GROUP, TOPIC, 0)
+        assert not client.committed or (offset is not None and offset >= client.committed)
+        for topic, is_there in client.topics.items():
+            if is_there is not None:
+                assert (state.topics.find(topic) is not None) is is_there, topic
+    tables = [digest(broker, begin) for broker in brokers]
+    assert tables[0] == tables[1] == tables[2]
+
+
+def digest(broker: Broker, begin: int) -> dict[str, object]:
+    """What the nodes of a group agree on, and what they show of the log from `begin` on."""
+    state = broker.state
+    own = {state.node.config.cluster_name, state.node.config.broker_name}
+    topics = {one.topic_name: one for one in state.topics.all() if one.topic_name not in own}
+    offsets = {pair: dict(state.offsets.queues(pair[1], pair[0])) for pair in state.offsets.pairs()}
+    queues = {
+        (topic, queue_id): bodies(state.store, topic, begin)
+        for topic, queue_id in state.store.queues()
+        if topic != TOPIC
+    }
+    return {
+        "topics": topics,
+        "groups": sorted(state.group_configs.names()),
+        "offsets": offsets,
+        "queues": {key: found for key, found in queues.items() if found},
+    }

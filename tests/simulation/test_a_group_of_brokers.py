@@ -1,0 +1,156 @@
+"""Row C11: three brokers agree on messages, offsets and topics, through kills and partitions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.foundation.errors import TidemarkError
+from engine.protocol.headers import ChangeReplicaRequestHeader
+from tests.seeds import seeded
+from tests.simulation.broker_group import (
+    HOSTS,
+    PEERS,
+    TOPIC,
+    BrokerGroup,
+    GroupClient,
+    bodies,
+    check,
+)
+from tests.simulation.world import World, run_world
+from tests.simulation.world.disk import VirtualDisk
+
+FAULTS = 6
+
+
+async def fault(group: BrokerGroup) -> None:
+    """A kill, a power cut, a partition, a disk that hangs; mostly the leader's."""
+    world, choice = group.world, group.world.random
+    master = group.newest_master()
+    host = master if master is not None and choice.random() < 0.6 else choice.choice(HOSTS)
+    kind = choice.random()
+    if kind < 0.15:
+        still_s = asyncio.get_running_loop().time() + choice.uniform(0.5, 4)
+        world.node(host).disk.still_until_s = still_s
+        return
+    if kind < 0.5:
+        for other in HOSTS:
+            if other != host:
+                world.network.partition(host, other)
+        await asyncio.sleep(choice.uniform(0.5, 6))
+        world.network.heal()
+        return
+    if world.node(host).up:
+        group.crash(host, power_cut=choice.random() < 0.6)
+    await asyncio.sleep(choice.uniform(0.1, 4))
+    group.boot(host)
+
+
+async def story(world: World) -> None:
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until(
+        "somebody leads", lambda: bool(group.masters()) or bool(group.ends), within_s=20
+    )
+    assert not group.ends
+    client = GroupClient(group)
+    await client.start()
+    work = asyncio.get_running_loop().create_task(client.run())
+    for _ in range(FAULTS):
+        await asyncio.sleep(world.random.uniform(0.5, 6))
+        await fault(group)
+    for host in HOSTS:
+        group.boot(host)
+    await world.until("somebody leads again", lambda: bool(group.masters()), within_s=30)
+    await asyncio.sleep(2)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    if work.done() and not work.cancelled() and (error := work.exception()) is not None:
+        raise error
+    await world.until("all have the same log", group.is_level, within_s=30)
+    assert not group.ends
+    check(group, client)
+
+
+@seeded(3)
+def test_three_brokers_keep_what_they_acknowledged(seed: int) -> None:
+    run_world(seed, story)
+
+
+async def order(group: BrokerGroup, action: str, member: str) -> None:
+    """Order it of whoever leads, until it is done."""
+    for _ in range(40):
+        host = group.newest_master()
+        if host is not None:
+            raft = group.brokers[host].services.raft
+            assert raft is not None
+            header = ChangeReplicaRequestHeader(action=action, member=member)
+            try:
+                await group.world.node(host).run(raft.orders.carry_out(header))
+            except TidemarkError:
+                pass
+            else:
+                return
+        await asyncio.sleep(0.5)
+    raise AssertionError(f"{action} {member} was not carried out")
+
+
+async def lost_disk(world: World) -> None:
+    """A host gets a new disk. As somebody new it gets tables and log, which begins behind what was
+    deleted everywhere; with it alone beside one of the others the group goes on.
+    """
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    work = asyncio.get_running_loop().create_task(client.run())
+    await world.until("files of the log are full", lambda: log_end(group) > 24_000, within_s=200)
+    host = world.random.choice(HOSTS)
+    group.crash(host, power_cut=True)
+    world.node(host).disk = VirtualDisk(world, host)
+    await world.until("somebody leads again", lambda: bool(group.masters()), within_s=20)
+    for other in group.brokers:
+        await world.node(other).run(forget_begin(group, other))
+    group.boot(host)
+    name = PEERS[HOSTS.index(host)]
+    await asyncio.sleep(3)
+    assert host not in group.brokers, "somebody new serves before it belongs to the group"
+    await order(group, "REMOVE", name)
+    await order(group, "ADD", name)
+    await world.until("the new one serves", lambda: host in group.brokers, within_s=30)
+    third = next(one for one in HOSTS if one not in (host, group.newest_master()))
+    group.crash(third, power_cut=True)
+    await asyncio.sleep(5)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    group.boot(third)
+    await world.until("all have the same log", group.is_level, within_s=30)
+    assert not group.ends
+    assert group.brokers[host].state.store.physical_min > 0, "it got the whole log"
+    client.acknowledged = [body for body in client.acknowledged if body in kept(group)]
+    check(group, client)
+
+
+def log_end(group: BrokerGroup) -> int:
+    return max((broker.state.store.physical_max for broker in group.brokers.values()), default=0)
+
+
+def kept(group: BrokerGroup) -> set[bytes]:
+    """Messages that retention has left everywhere."""
+    found = [set(bodies(one.state.store, TOPIC)) for one in group.brokers.values()]
+    assert all(len(one) > 5 for one in found)
+    return set.intersection(*found)
+
+
+async def forget_begin(group: BrokerGroup, host: str) -> None:
+    """Retention takes what is old on one node, and its group hears of it."""
+    broker = group.brokers[host]
+    await asyncio.sleep(6)  # The tables are saved meanwhile.
+    store = broker.state.store
+    await store.retention.run(broker.state.clock.wall_ms(), by_hand=True)
+    assert store.physical_min > 0, "nothing was deleted"
+
+
+@seeded(1)
+def test_a_broker_that_lost_its_disk_is_taken_in_as_somebody_new(seed: int) -> None:
+    run_world(seed, lost_disk)
