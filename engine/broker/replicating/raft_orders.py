@@ -186,7 +186,7 @@ class RaftOrders:
         )
 
     def status(self) -> HaRuntimeInfo:
-        """How far the others are, as far as this node is told: a leader is."""
+        """How far the others are, as far as this node hears of it: a leader does."""
         end, replicas = self._store.physical_max, self.replicas()
         return HaRuntimeInfo(
             master=self._node.is_master,
