@@ -8,8 +8,10 @@ from engine.foundation.errors import TidemarkError
 from engine.protocol.headers import ChangeReplicaRequestHeader
 from tests.seeds import seeded
 from tests.simulation.broker_group import (
+    GROUP,
     HOSTS,
     PEERS,
+    SHORT_LIVED,
     TOPIC,
     BrokerGroup,
     GroupClient,
@@ -92,6 +94,91 @@ async def order(group: BrokerGroup, action: str, member: str) -> None:
                 return
         await asyncio.sleep(0.5)
     raise AssertionError(f"{action} {member} was not carried out")
+
+
+async def cut_off(world: World) -> None:
+    """A leader that reaches nobody promises nothing, and forgets what it alone knows.
+
+    The topic was deleted and made again in its own time: that is not done a second time when it
+    makes its tables again.
+    """
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    host = group.newest_master()
+    assert host is not None
+    client.ask_only(host)
+    for _ in range(3):
+        await client.do(client.send())
+    await client.do(client.report(2))
+    await asyncio.sleep(6)  # Snapshots are written.
+    await client.do(client.make(SHORT_LIVED[0]))
+    await client.do(client.delete(SHORT_LIVED[0]))
+    await client.do(client.make(SHORT_LIVED[0]))
+    others = [one for one in HOSTS if one != host]
+    for other in others:
+        world.network.partition(host, other)
+    promises = [
+        client.report(3),
+        client.ask(),
+        client.send(),
+        client.make(SHORT_LIVED[1]),
+        client.delete(SHORT_LIVED[0]),
+    ]
+    kept = await asyncio.gather(*map(client.do, promises), return_exceptions=True)
+    assert all(isinstance(one, TidemarkError) for one in kept), kept
+    await world.until("another leads", lambda: group.newest_master() in others, within_s=20)
+    new = group.newest_master()
+    assert new is not None
+    tables = group.brokers[new].state
+    assert tables.offsets.committed(GROUP, TOPIC, 0) == 2
+    assert tables.topics.find(SHORT_LIVED[1]) is None
+    client.ask_only(new)
+    await client.do(client.send())
+    world.network.heal()
+    await world.until("all have the same log", group.is_level, within_s=30)
+    check(group, client, answers_min=6)
+    assert bodies(group.brokers[host].state.store, SHORT_LIVED[0]) == [
+        b"in " + SHORT_LIVED[0].encode()
+    ]
+
+
+@seeded(1)
+def test_a_leader_that_is_cut_off_promises_nothing(seed: int) -> None:
+    run_world(seed, cut_off)
+
+
+async def lagging(world: World) -> None:
+    """A follower that comes late deletes what was deleted, and keeps what came after it."""
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    host = group.newest_master()
+    assert host is not None
+    client.ask_only(host)
+    await client.do(client.make(SHORT_LIVED[0]))
+    late = next(one for one in HOSTS if one != host)
+    for other in HOSTS:
+        if other != late:
+            world.network.partition(late, other)
+    await client.do(client.delete(SHORT_LIVED[0]))
+    await client.do(client.make(SHORT_LIVED[0]))
+    await asyncio.sleep(1)
+    world.network.heal()
+    await world.until("all have the same log", group.is_level, within_s=30)
+    check(group, client, answers_min=3)
+    for one in HOSTS:
+        found = bodies(group.brokers[one].state.store, SHORT_LIVED[0])
+        assert found == [b"in " + SHORT_LIVED[0].encode()], one
+
+
+@seeded(1)
+def test_a_follower_that_comes_late_keeps_what_came_after_a_deletion(seed: int) -> None:
+    run_world(seed, lagging)
 
 
 async def lost_disk(world: World) -> None:
