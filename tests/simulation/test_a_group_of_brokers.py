@@ -120,14 +120,16 @@ async def cut_off(world: World) -> None:
     others = [one for one in HOSTS if one != host]
     for other in others:
         world.network.partition(host, other)
+    question = asyncio.ensure_future(client.do(client.ask()))
+    await asyncio.sleep(0.1)  # Nothing waits to be agreed on yet.
     promises = [
-        client.report(3),
-        client.ask(),
-        client.send(),
-        client.make(SHORT_LIVED[1]),
-        client.delete(SHORT_LIVED[0]),
+        client.do(client.report(3)),
+        client.do(client.send()),
+        client.do(client.make(SHORT_LIVED[1])),
+        save_later(group, host),
+        delete_last(client),
     ]
-    kept = await asyncio.gather(*map(client.do, promises), return_exceptions=True)
+    kept = await asyncio.gather(question, *promises, return_exceptions=True)
     assert all(isinstance(one, TidemarkError) for one in kept), kept
     await world.until("another leads", lambda: group.newest_master() in others, within_s=20)
     new = group.newest_master()
@@ -140,9 +142,27 @@ async def cut_off(world: World) -> None:
     world.network.heal()
     await world.until("all have the same log", group.is_level, within_s=30)
     check(group, client, answers_min=6)
+    group.crash(host, power_cut=False)
+    group.boot(host)
+    await world.until("all have the same log again", group.is_level, within_s=30)
+    check(group, client, answers_min=6)
     assert bodies(group.brokers[host].state.store, SHORT_LIVED[0]) == [
         b"in " + SHORT_LIVED[0].encode()
     ]
+
+
+async def delete_last(client: GroupClient) -> None:
+    """Nothing is saved while a deletion is under way."""
+    await asyncio.sleep(0.3)
+    await client.do(client.delete(SHORT_LIVED[0]))
+
+
+async def save_later(group: BrokerGroup, host: str) -> None:
+    """Have a snapshot written that has in it what was put, and is not agreed on."""
+    await asyncio.sleep(0.1)
+    raft = group.brokers[host].services.raft
+    assert raft is not None
+    await group.world.node(host).run(raft.save_tables())
 
 
 @seeded(1)
@@ -179,6 +199,97 @@ async def lagging(world: World) -> None:
 @seeded(1)
 def test_a_follower_that_comes_late_keeps_what_came_after_a_deletion(seed: int) -> None:
     run_world(seed, lagging)
+
+
+async def slow_followers(world: World) -> None:
+    """Who leads waits for the disks of the others, and hears from them all the time."""
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    host = group.newest_master()
+    assert host is not None
+    client.ask_only(host)
+    for _ in range(3):
+        await client.do(client.send())
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + 2
+    for other in HOSTS:
+        if other != host:
+            world.node(other).disk.still_until_s = until_s
+    await client.do(client.report(2))
+    assert loop.time() >= until_s, "it was acknowledged before a majority had it on disk"
+    assert group.newest_master() == host
+
+
+@seeded(1)
+def test_an_offset_is_acknowledged_when_a_majority_has_it_on_disk(seed: int) -> None:
+    run_world(seed, slow_followers)
+
+
+async def killed_before_a_deletion(world: World) -> None:
+    """A follower has the record of a deletion, and is killed before it may carry it out."""
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    host = group.newest_master()
+    assert host is not None
+    client.ask_only(host)
+    await client.do(client.make(SHORT_LIVED[0]))
+    await asyncio.sleep(6)  # Snapshots are written.
+    killed = next(one for one in HOSTS if one != host)
+    loop = asyncio.get_running_loop()
+    world.node(killed).disk.still_until_s = loop.time() + 5
+    await client.do(client.delete(SHORT_LIVED[0]))
+    await asyncio.sleep(0.5)
+    group.crash(killed, power_cut=False)
+    world.node(killed).disk.still_until_s = 0
+    group.boot(killed)
+    await world.until("all have the same log", group.is_level, within_s=30)
+    check(group, client, answers_min=2)
+
+
+@seeded(1)
+def test_a_deletion_is_carried_out_by_who_was_killed_before(seed: int) -> None:
+    run_world(seed, killed_before_a_deletion)
+
+
+async def left_behind(world: World) -> None:
+    """A follower comes back when the leader's log has no more what it lacks."""
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    host = group.newest_master()
+    late = next(one for one in HOSTS if one != host)
+    work = asyncio.get_running_loop().create_task(client.run())
+    await asyncio.sleep(1)
+    for other in HOSTS:
+        if other != late:
+            world.network.partition(late, other)
+    await world.until("files of the log are full", lambda: log_end(group) > 40_000, within_s=200)
+    await asyncio.sleep(3)
+    for other in HOSTS:
+        if other != late:
+            await world.node(other).run(forget_begin(group, other))
+    world.network.heal()
+    await asyncio.sleep(3)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    await world.until("all have the same log", group.is_level, within_s=30)
+    assert not group.ends
+    assert group.brokers[late].state.store.physical_min > 0, "it got the whole log"
+    client.acknowledged = [body for body in client.acknowledged if body in kept(group)]
+    check(group, client)
+
+
+@seeded(1)
+def test_a_follower_that_lacks_what_was_deleted_gets_tables_and_the_rest(seed: int) -> None:
+    run_world(seed, left_behind)
 
 
 async def lost_disk(world: World) -> None:

@@ -353,8 +353,14 @@ class RaftGroup:
         if not self._node.leads(term):
             raise _unknown()
 
-    async def _applied(self) -> None:
-        """As `settled`, where a follower saves what it has applied."""
+    async def save_tables(self) -> None:
+        """Write the snapshot of the tables, once what is in it is agreed on. Raises StorageError,
+        and RequestRefused when it may never be.
+        """
+        await self.tables.save(self._agreed)
+
+    async def _agreed(self) -> None:
+        """As `settled`; a follower holds nothing that is not."""
         if self.tables.leads:
             await self.settled()
 
@@ -368,7 +374,7 @@ class RaftGroup:
             if self.tables.is_saved and not at_rest:
                 continue
             try:
-                await self.tables.save(self._applied)
+                await self.save_tables()
             except TidemarkError as error:
                 _log.warning("the group's tables are not saved yet: %s", error)
             else:

@@ -87,9 +87,7 @@ class TableRecords:
         self._changed_offsets[key] = None
 
     def offsets_forgotten(self, topic: str, group: str) -> None:
-        """A group's offsets on a topic are about to go."""
-        for queue_id in self._offsets.queues(group, topic):
-            self._changed_offsets.pop((group, topic, queue_id), None)
+        """A group's offsets on a topic go: a record says so before it says which are set since."""
         self._forgotten[topic, group] = None
 
     # ---- records ----------------------------------------------------------------------------
