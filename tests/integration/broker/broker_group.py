@@ -1,0 +1,213 @@
+"""A Raft group of three `tidemark broker` processes with two name servers, on the same ports and
+stores in every life.
+
+    group = BrokerGroup(folder)
+    await group.start()            founded, and one of them leads
+    leader = await group.leader()
+    leader.kill(), leader.pause()  as a crash, and as a machine that stops for a while
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.foundation.errors import TidemarkError
+from engine.protocol.bodies import TopicRouteData
+from engine.protocol.bodies_admin import ReplicaState
+from engine.protocol.codes import RequestCode, ResponseCode
+from engine.protocol.names import MASTER_ID
+from tests.integration.broker.cluster import RawClient, eventually
+from tests.integration.broker.processes import TIDEMARK
+from tests.integration.telemetry.killable_engine import free_port
+
+BROKER = "broker-a"
+SMALL = (
+    *("mappedFileSizeCommitLog=1048576", "mappedFileSizeConsumeQueue=20000"),
+    *("maxHashSlotNum=500", "maxIndexNum=2000"),
+)
+"""Settings of a store that is quick to make and to recover."""
+READY_S = 60
+
+
+class Party:
+    """A process that is started again and again, by the same command."""
+
+    def __init__(self, log: Path, *command: str) -> None:
+        self._log, self._command = log, command
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of its present life."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Has it begun, and not ended?"""
+        return self._process is not None and self._process.returncode is None
+
+    async def begin(self) -> None:
+        """Begin a life; `ready` says when others can ask it."""
+        with self._log.open("ab") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                *("setpriv", "--pdeathsig", "KILL", *self._command),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+            )
+
+    async def ready(self) -> None:
+        """Wait for its ready line."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async with asyncio.timeout(READY_S):
+            line = await self._process.stdout.readline()
+        assert line.startswith(b"ready "), f"{line!r}:\n{self._log.read_text()}"
+
+    def pause(self) -> None:
+        """Stop it where it is: it does nothing, and its connections stay."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+
+class Member(Party):
+    """One broker of the group."""
+
+    def __init__(
+        self, folder: Path, number: int, peers: str, namesrv: str, settings: Sequence[str]
+    ) -> None:
+        self.store = folder / f"n{number}"
+        self.log = folder / f"n{number}.txt"
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        own = (
+            *("enableDLegerCommitLog=true", f"dLegerPeers={peers}", f"dLegerSelfId=n{number}"),
+            *SMALL,
+            *settings,
+        )
+        super().__init__(
+            self.log,
+            *(TIDEMARK, "broker", "--store", str(self.store), "--namesrv", namesrv),
+            *("--port", str(port), "--no-telemetry"),
+            *(word for setting in own for word in ("--set", setting)),
+        )
+
+    async def state(self) -> ReplicaState | None:
+        """How it stands in the group; None: it does not say so now."""
+        client = RawClient(self.address)
+        try:
+            answer = await client.ask(RequestCode.GET_REPLICA_STATE, timeout_ms=1000)
+        except TidemarkError:
+            return None
+        finally:
+            await client.close()
+        return ReplicaState.decode(answer.body)
+
+
+class BrokerGroup:
+    """Three brokers and two name servers."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        """`settings`: further ones of each broker."""
+        ports = [free_port() for _ in range(5)]
+        self.namesrvs = tuple(f"127.0.0.1:{port}" for port in ports[:2])
+        self._name_servers = [
+            Party(folder / f"namesrv-{port}.txt", TIDEMARK, "namesrv", "--port", str(port))
+            for port in ports[:2]
+        ]
+        peers = ";".join(f"n{one}-127.0.0.1:{port}" for one, port in enumerate(ports[2:]))
+        namesrv = ";".join(self.namesrvs)
+        self.members = [Member(folder, one, peers, namesrv, settings) for one in range(3)]
+
+    async def start(self) -> None:
+        """Begin all; return when one leads, and both name servers name it."""
+        parties = (*self._name_servers, *self.members)
+        await asyncio.gather(*(one.begin() for one in parties))
+        await asyncio.gather(*(one.ready() for one in parties))
+        await self.named_leader()
+
+    async def close(self) -> None:
+        """End all."""
+        await asyncio.gather(*(one.kill() for one in (*self.members, *self._name_servers)))
+
+    async def leader(self, *, within_s: float = 30) -> Member:
+        """Who leads in the newest term, as soon as somebody does."""
+        found: list[tuple[int, Member]] = []
+
+        async def leads() -> bool:
+            states = await asyncio.gather(*(one.state() for one in self.members))
+            found[:] = [
+                (state.highest_epoch, member)
+                for member, state in zip(self.members, states, strict=True)
+                if state is not None and state.role == "MASTER"
+            ]
+            return bool(found)
+
+        await eventually(leads, "somebody leads", within_s=within_s)
+        return max(found, key=lambda one: one[0])[1]
+
+    async def named_leader(self, topic: str = "TBW102", *, within_s: float = 30) -> Member:
+        """As `leader`, as soon as both name servers name it, and it alone, for the topic."""
+        leader = await self.leader(within_s=within_s)
+
+        async def is_named() -> bool:
+            nonlocal leader
+            leader = await self.leader(within_s=within_s)
+            named = [await master_named(one, topic) for one in self.namesrvs]
+            return named == [leader.address] * 2
+
+        await eventually(is_named, "both name servers name the leader", within_s=within_s)
+        return leader
+
+    async def is_level(self) -> bool:
+        """Have all three the same log, durable and committed to its end?"""
+        states = [await one.state() for one in self.members]
+        ends = {
+            (one.log_end, one.log_synced, one.master_end, one.highest_epoch)
+            for one in states
+            if one is not None
+        }
+        if None in states or len(ends) != 1:
+            return False
+        log_end, log_synced, committed, _ = ends.pop()
+        return log_end == log_synced == committed
+
+    async def settled(self) -> None:
+        """Wait until nothing is put any more, and all three have all of it."""
+        await eventually(self.is_level, "all three have the same log", within_s=60)
+
+
+async def master_named(namesrv: str, topic: str) -> str | None:
+    """Whom a name server names as the master of the group, to whom asks for a topic."""
+    client = RawClient(namesrv)
+    try:
+        answer = await client.ask(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            topic=topic,
+            acceptStandardJsonOnly=True,
+            timeout_ms=2000,
+        )
+    except TidemarkError:
+        return None
+    finally:
+        await client.close()
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    brokers = TopicRouteData.decode(answer.body).broker_datas
+    return next(
+        (one.broker_addrs.get(MASTER_ID) for one in brokers if one.broker_name == BROKER), None
+    )
