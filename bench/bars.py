@@ -137,3 +137,9 @@ TIMER_P99: Final = at_most(1000, "ms")
 """How late timers are at a normal rate."""
 TIMERS_MEMORY_RATIO: Final = at_most(1.1)
 """Anonymous and resident memory with 10 million that wait, over 1 million."""
+
+FAILOVER_OURS: Final = at_most(3, "s")
+"""From SIGKILL of a Raft group's leader to the first of 100 acknowledged sends in a row: our client
+at its defaults; the longest of 20 trials."""
+FAILOVER_JAVA: Final = at_most(4, "s")
+"""The same by the Java client that polls routes each second."""
