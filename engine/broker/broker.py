@@ -516,7 +516,10 @@ def _folders_beside(config: BrokerConfig) -> tuple[str, ...]:
 
 
 def _boot_ends(config: BrokerConfig, store: MessageStore, *, stopped_cleanly: bool) -> BootEnds:
-    """Where queues end, when a power cut may have taken what lay behind; else None."""
-    if stopped_cleanly or config.store.flush_disk_type is not FlushDiskType.ASYNC_FLUSH:
+    """Where queues end, when a power cut may have taken what lay behind; else None. What a Raft
+    group has shown, no power cut takes.
+    """
+    is_lossy = config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH and not config.raft_enable
+    if stopped_cleanly or not is_lossy:
         return None
     return {key: store.max_offset(*key) for key in store.queues()}
