@@ -49,6 +49,11 @@ class ServerTls:
     """The authority that signs clients' certificates; None: clients show none."""
     mode: TlsMode = TlsMode.STRICT
 
+    @property
+    def is_mutual(self) -> bool:
+        """Has whoever connects to show a certificate?"""
+        return self.client_authorities is not None and self.mode is TlsMode.STRICT
+
 
 @dataclass(frozen=True, slots=True)
 class ClientTls:

@@ -101,13 +101,13 @@ class RaftPeers:
         """
         host, _, port = address_of(name).rpartition(":")
         tls = self._access.server_tls
-        is_mutual = tls is not None and tls.client_authorities is not None
+        is_mutual = tls is not None and tls.is_mutual
         if not ip_address(host).is_loopback and not is_mutual:
             raise ConfigError(
                 "dLegerPeers",
                 name,
                 "loopback addresses: off loopback the nodes of a group have to prove who they are, "
-                "by TLS with certificates of clients (--access FILE)",
+                "by strict TLS with certificates of clients (--access FILE)",
             )
         await self._server.start(host, int(port))
 

@@ -168,13 +168,13 @@ class Replication:
     async def _open_port(self, config: BrokerConfig) -> None:
         node = self._node
         tls = config.access.server_tls
-        is_mutual = tls is not None and tls.client_authorities is not None
+        is_mutual = tls is not None and tls.is_mutual
         if not ip_address(config.host).is_loopback and not is_mutual:
             raise ConfigError(
                 "haListenPort",
                 config.ha_listen_port,
                 f"another address than {config.host}: off loopback slaves have to prove who they "
-                "are, by TLS with certificates of clients (--access FILE)",
+                "are, by strict TLS with certificates of clients (--access FILE)",
             )
         own_port = int(node.address.rpartition(":")[2])
         wanted = config.ha_listen_port or (own_port + 1 if config.port else 0)
