@@ -3,7 +3,8 @@
 Place in the walk: before the first step.
 
 A broker that does not answer, or is no master, makes the routes to it doubtful: a new one is asked
-for at once, and not only when its turn comes.
+for at once, and not only when its turn comes; of the next name server, because the one that was
+asked may have missed a fail-over.
 
 Invariant: a route that was known stays in use while no name server answers; only an answer changes
 it. Concurrent wishes for one topic share one request. Absent on purpose: choosing a queue.
@@ -132,6 +133,7 @@ class RouteCache:
         self._doubted_ms[name] = now_ms
         topic = next((topic for topic, one in self._routes.items() if name in one.brokers), None)
         if topic is not None:
+            self._namesrv += 1
             self.begin_refresh(topic)
 
     def close(self) -> None:
@@ -143,6 +145,8 @@ class RouteCache:
         if data is None:
             self._routes.setdefault(topic, TopicRoute())
             return False
+        if any(MASTER_ID not in one.broker_addrs for one in data.broker_datas):
+            self._namesrv += 1
         self._routes[topic] = _route_of(topic, data)
         self._new_topics.pop(topic, None)
         self._take_addresses(data)
@@ -153,12 +157,14 @@ class RouteCache:
         return self._addresses.get(broker_name, {}).get(MASTER_ID)
 
     async def find_master(self, queue: MessageQueue) -> str:
-        """Address of the master of a queue, looked for once when no route leads there.
+        """Address of the master of a queue; when no route leads there, each name server is asked.
 
         Raises ConnectFailed when none does then, Unreachable when no name server answers.
         """
         address = self.master_address(queue.broker_name)
-        if address is None:
+        for _ in self._config.namesrv_addresses:
+            if address is not None:
+                break
             await self.refresh(queue.topic)
             address = self.master_address(queue.broker_name)
         if address is None:
