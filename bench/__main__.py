@@ -12,10 +12,11 @@ Parts: throughput (ours beside Apache RocketMQ, both up and warm), telemetry (it
 filter (micro-benchmarks of the hot paths), cpu (what a message sent costs our broker), connections
 (10,000 idle ones and a slow reader), turns (how long one step holds the event loop, with 10,000
 clients), timers (how late 100,000 leave that are due in one second), failover (from SIGKILL of a
-Raft group's leader to sends as before, by our client and Java's), observer (what it takes to watch
-3,500 topics and 1,500 groups from outside), scheduler (how late runs start when 10,000 jobs are due
-in a minute), scheduler.kills (centres and executors killed with SIGKILL, `--kills 100` times on
-each database: what is lost or begins twice), start (to ready; takes 12 GiB for a while).
+Raft group's leader to sends as before, by our client and Java's), groups (sends to three brokers in
+such a group, beside one broker and DLedger), observer (what it takes to watch 3,500 topics and
+1,500 groups from outside), scheduler (how late runs start when 10,000 jobs are due in a minute),
+scheduler.kills (centres and executors killed with SIGKILL, `--kills 100` times on each database:
+what is lost or begins twice), start (to ready; takes 12 GiB for a while).
 
 analytics (all bars of the analytics core, each a part that can be run alone: analytics.p13 and so
 on; `--scale 0.1` makes them smaller, for trying them).
@@ -53,6 +54,7 @@ PARTS = (
     "turns",
     "timers",
     "failover",
+    "groups",
     "start",
     "observer",
     "scheduler",
@@ -70,6 +72,7 @@ MODULES = {
     "turns": "bench.turns",
     "timers": "bench.timers",
     "failover": "bench.failover",
+    "groups": "bench.groups",
     "observer": "bench.observer",
     "scheduler": "bench.scheduler",
     "scheduler.kills": "bench.scheduler_kills",

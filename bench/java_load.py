@@ -83,6 +83,11 @@ class JavaLoad:
         """
         return self._run("CatchUp", [side], *pace.arguments(), side.name_server)
 
+    def run_groups(self, sides: Sequence[Side], pace: Pace) -> list[Figure]:
+        """Sends by 1, 16 and 64 threads to every side in turn, as `run_pairs`."""
+        servers = (side.name_server for side in sides)
+        return self._run("Groups", sides, *pace.arguments(), *servers)
+
     def _run(self, program: str, sides: Sequence[Side], *arguments: str) -> list[Figure]:
         with tempfile.TemporaryDirectory() as home:
             command = [
