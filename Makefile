@@ -5,6 +5,7 @@ SEEDS ?=
 STATES ?= 24000
 ROUNDS ?= 50
 KILLS ?= 102
+CHAOS_S ?= 1800
 LIVES ?= 10
 SECONDS ?= 60
 ARGS ?=
@@ -14,7 +15,7 @@ TESTS ?= tests
 export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq test-wheel new-lives record-mqadmin sim crash-states kill-loop kill-scheduler kill-alerts fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq test-wheel new-lives record-mqadmin sim crash-states kill-loop chaos kill-scheduler kill-alerts fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -78,6 +79,9 @@ crash-states: setup  ## What a power cut may leave, in many more states than the
 
 kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush mode.
 	TIDEMARK_KILL_ROUNDS=$(ROUNDS) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -m "" tests/integration/broker/test_kill_loop.py
+
+chaos: setup  ## Break a Raft group of brokers for CHAOS_S=1800 s; writes docs/chaos.md.
+	unshare -Urn .venv/bin/python -m tests.chaos --seconds $(CHAOS_S) --seed $(SEED) --report docs/chaos.md
 
 kill-scheduler: setup  ## kill -9 of centres and executors, KILLS=102 times on each database.
 	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.foundation.errors import TidemarkError
@@ -84,31 +85,47 @@ class Party:
             await self._process.wait()
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a party runs."""
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+    """Words before its command."""
+    options: tuple[str, ...] = ()
+    """Options of the command that belong to the place."""
+
+
+HERE = Place()
+
+
 class Member(Party):
     """One broker of the group."""
 
     def __init__(
-        self, folder: Path, number: int, peers: str, namesrv: str, settings: Sequence[str]
+        self,
+        folder: Path,
+        number: int,
+        place: Place,
+        *settings: str,
+        client: Callable[[str], RawClient],
     ) -> None:
         self.store = folder / f"n{number}"
-        self.log = folder / f"n{number}.txt"
+        self.place = place
+        self._client = client
         port = free_port()
-        self.address = f"127.0.0.1:{port}"
-        own = (
-            *("enableDLegerCommitLog=true", f"dLegerPeers={peers}", f"dLegerSelfId=n{number}"),
-            *SMALL,
-            *settings,
-        )
+        self.address = f"{place.address}:{port}"
+        own = ("enableDLegerCommitLog=true", f"dLegerSelfId=n{number}", *SMALL, *settings)
         super().__init__(
-            self.log,
-            *(TIDEMARK, "broker", "--store", str(self.store), "--namesrv", namesrv),
-            *("--port", str(port), "--no-telemetry"),
+            folder / f"n{number}.txt",
+            *(*place.enter, TIDEMARK, "broker", "--store", str(self.store)),
+            *("--port", str(port), "--no-telemetry", *place.options),
             *(word for setting in own for word in ("--set", setting)),
         )
 
     async def state(self) -> ReplicaState | None:
         """How it stands in the group; None: it does not say so now."""
-        client = RawClient(self.address)
+        client = self._client(self.address)
         try:
             answer = await client.ask(RequestCode.GET_REPLICA_STATE, timeout_ms=1000)
         except TidemarkError:
@@ -121,28 +138,41 @@ class Member(Party):
 class BrokerGroup:
     """Three brokers and two name servers."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
-        """`settings`: further ones of each broker."""
-        ports = [free_port() for _ in range(5)]
-        self.namesrvs = tuple(f"127.0.0.1:{port}" for port in ports[:2])
-        self._name_servers = [
-            Party(folder / f"namesrv-{port}.txt", TIDEMARK, "namesrv", "--port", str(port))
-            for port in ports[:2]
+    def __init__(
+        self,
+        folder: Path,
+        *settings: str,
+        places: Sequence[Place] = (HERE,) * 5,
+        client: Callable[[str], RawClient] = RawClient,
+    ) -> None:
+        """`settings`: further ones of each broker; `places`: of the brokers, then of the name
+        servers; `client` makes one that all of them answer.
+        """
+        self.client = client
+        self.namesrvs: tuple[str, ...] = ()
+        self.name_servers: list[Party] = []
+        for number, place in enumerate(places[3:]):
+            port, log = free_port(), folder / f"namesrv-{number}.txt"
+            self.namesrvs += (f"{place.address}:{port}",)
+            command = (*place.enter, TIDEMARK, "namesrv", "--port", str(port), *place.options)
+            self.name_servers.append(Party(log, *command))
+        peers = [f"n{one}-{place.address}:{free_port()}" for one, place in enumerate(places[:3])]
+        common = (f"dLegerPeers={';'.join(peers)}", f"namesrvAddr={';'.join(self.namesrvs)}")
+        self.members = [
+            Member(folder, one, place, *common, *settings, client=client)
+            for one, place in enumerate(places[:3])
         ]
-        peers = ";".join(f"n{one}-127.0.0.1:{port}" for one, port in enumerate(ports[2:]))
-        namesrv = ";".join(self.namesrvs)
-        self.members = [Member(folder, one, peers, namesrv, settings) for one in range(3)]
 
     async def start(self) -> None:
         """Begin all; return when one leads, and both name servers name it."""
-        parties = (*self._name_servers, *self.members)
+        parties = (*self.name_servers, *self.members)
         await asyncio.gather(*(one.begin() for one in parties))
         await asyncio.gather(*(one.ready() for one in parties))
         await self.named_leader()
 
     async def close(self) -> None:
         """End all."""
-        await asyncio.gather(*(one.kill() for one in (*self.members, *self._name_servers)))
+        await asyncio.gather(*(one.kill() for one in (*self.members, *self.name_servers)))
 
     async def leader(self, *, within_s: float = 30) -> Member:
         """Who leads in the newest term, as soon as somebody does."""
@@ -167,7 +197,7 @@ class BrokerGroup:
         async def is_named() -> bool:
             nonlocal leader
             leader = await self.leader(within_s=within_s)
-            named = [await master_named(one, topic) for one in self.namesrvs]
+            named = [await self.master_named(one, topic) for one in self.namesrvs]
             return named == [leader.address] * 2
 
         await eventually(is_named, "both name servers name the leader", within_s=within_s)
@@ -190,24 +220,22 @@ class BrokerGroup:
         """Wait until nothing is put any more, and all three have all of it."""
         await eventually(self.is_level, "all three have the same log", within_s=60)
 
-
-async def master_named(namesrv: str, topic: str) -> str | None:
-    """Whom a name server names as the master of the group, to whom asks for a topic."""
-    client = RawClient(namesrv)
-    try:
-        answer = await client.ask(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC,
-            topic=topic,
-            acceptStandardJsonOnly=True,
-            timeout_ms=2000,
-        )
-    except TidemarkError:
-        return None
-    finally:
-        await client.close()
-    if answer.code != ResponseCode.SUCCESS:
-        return None
-    brokers = TopicRouteData.decode(answer.body).broker_datas
-    return next(
-        (one.broker_addrs.get(MASTER_ID) for one in brokers if one.broker_name == BROKER), None
-    )
+    async def master_named(self, namesrv: str, topic: str) -> str | None:
+        """Whom a name server names as the master of the group, to whom asks for a topic."""
+        client = self.client(namesrv)
+        try:
+            answer = await client.ask(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                topic=topic,
+                acceptStandardJsonOnly=True,
+                timeout_ms=2000,
+            )
+        except TidemarkError:
+            return None
+        finally:
+            await client.close()
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        brokers = TopicRouteData.decode(answer.body).broker_datas
+        named = (one.broker_addrs.get(MASTER_ID) for one in brokers if one.broker_name == BROKER)
+        return next(named, None)

@@ -23,7 +23,8 @@ from engine.protocol.message import MessageExt
 from engine.protocol.message_record import decode_records
 from engine.remoting import Peer, RpcClient
 from engine.remoting.access import Access
-from engine.runtime import Runtime, system_runtime
+from engine.remoting.signing import Credentials
+from engine.runtime import ClientTls, Runtime, system_runtime
 from engine.store import FlushDiskType, StoreConfig
 
 TOPIC, GROUP = "orders", "orders-group"
@@ -70,6 +71,8 @@ class RawClient:
     asked_count: int = 0
     """How often the broker has asked what this client holds."""
     runtime: Runtime = field(default_factory=system_runtime)
+    credentials: Credentials | None = None
+    tls: ClientTls | None = None
 
     def __post_init__(self) -> None:
         self.rpc = RpcClient(
@@ -80,6 +83,8 @@ class RawClient:
                 RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._take_reply,
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self._send_running_info,
             },
+            credentials=self.credentials,
+            tls=self.tls,
         )
 
     def _pushed(self, peer: Peer, request: RemotingCommand) -> None:

@@ -20,8 +20,8 @@ from engine.client import ClientConfig, Producer, ProducerConfig
 from engine.foundation.errors import TidemarkError
 from engine.protocol.codes import ResponseCode
 from engine.runtime import system_runtime
-from tests.integration.broker.broker_group import BrokerGroup, Member, master_named
-from tests.integration.broker.cluster import TOPIC, RawClient
+from tests.integration.broker.broker_group import BrokerGroup, Member
+from tests.integration.broker.cluster import TOPIC, RawClient, eventually
 from tests.integration.broker.test_kill_loop import QUEUES
 from tests.integration.broker.test_kills_and_promotions import (
     more_acknowledged,
@@ -46,10 +46,12 @@ PUTS_ASKED_OF_A_SLEEPER = 5
 class Offsets:
     """A reader that reports further offsets, asks for them, and notes what it was promised."""
 
-    namesrvs: tuple[str, ...]
+    group: BrokerGroup
+    topic: str = "offsets"
     committed: int = 0
     """The greatest one that was acknowledged, or answered."""
-    reported: int = 0
+    stored: int = 0
+    """Messages of the topic that are there for certain."""
     answers: list[int] = field(default_factory=list)
 
     async def work(self) -> None:
@@ -57,28 +59,35 @@ class Offsets:
         chance = random.Random(SEED)
         while True:
             with suppress(TidemarkError):
-                address = await master_named(chance.choice(self.namesrvs), TOPIC)
+                address = await self.group.master_named(
+                    chance.choice(self.group.namesrvs), self.topic
+                )
                 if address is not None:
                     await self._work_at(address)
             await asyncio.sleep(0.1)
 
     async def _work_at(self, address: str) -> None:
-        client = RawClient(address)
+        client = self.group.client(address)
         try:
             while True:
-                self.reported += 1
-                answer = await client.commit(self.reported, timeout_ms=2000)
+                if (await client.send(topic=self.topic)).code != ResponseCode.SUCCESS:
+                    return
+                self.stored += 1
+                answer = await client.commit(self.stored, topic=self.topic, timeout_ms=2000)
                 if answer.code != ResponseCode.SUCCESS:
                     return
-                self.committed = max(self.committed, self.reported)
+                self.committed = max(self.committed, self.stored)
                 least = self.committed
-                answer = await client.committed()
+                answer = await client.committed(topic=self.topic)
                 if answer.code != ResponseCode.SUCCESS:
                     return
                 self.answered(int(answer.fields["offset"]), least)
                 await asyncio.sleep(0.05)
         finally:
             await client.close()
+
+    async def are_answered(self) -> bool:
+        return len(self.answers) > 0
 
     def answered(self, offset: int, least: int) -> None:
         assert offset >= least, f"offset {offset} is answered after {least} was promised"
@@ -120,14 +129,14 @@ async def put_to_sleep(group: BrokerGroup, history: History, offsets: Offsets) -
     """
     leader = await group.leader()
     client = RawClient(leader.address)
-    assert (await client.committed()).code == ResponseCode.SUCCESS
+    assert (await client.committed(topic=offsets.topic)).code == ResponseCode.SUCCESS
     leader.pause()
     puts = [
         asyncio.create_task(client.send(b"of a sleeper %d" % one, queue_id=QUEUES))
         for one in range(PUTS_ASKED_OF_A_SLEEPER)
     ]
-    question = asyncio.create_task(client.committed())
-    report = asyncio.create_task(client.commit(1))
+    question = asyncio.create_task(client.committed(topic=offsets.topic))
+    report = asyncio.create_task(client.commit(1, topic=offsets.topic))
     await asyncio.sleep(SLEEP_S)
     await more_acknowledged(history)
     assert await group.leader() is not leader
@@ -153,14 +162,16 @@ def check_logs(members: list[Member]) -> None:
 async def test_a_group_loses_nothing_acknowledged_whoever_is_killed(tmp_path: Path) -> None:
     chance, history = random.Random(SEED), History()
     group = BrokerGroup(tmp_path)
-    offsets = Offsets(group.namesrvs)
+    offsets = Offsets(group)
     try:
         await group.start()
         client = RawClient((await group.leader()).address)
-        assert (await client.make_topic("made")).code == ResponseCode.SUCCESS
+        for topic in ("made", offsets.topic):
+            assert (await client.make_topic(topic)).code == ResponseCode.SUCCESS
         assert (await client.send(b"the first", queue_id=QUEUES)).code == ResponseCode.SUCCESS
         await client.close()
         async with working(group, history, offsets):
+            await eventually(offsets.are_answered, "offsets are answered")
             for number in range(ROUNDS):
                 await more_acknowledged(history)
                 await asyncio.sleep(chance.uniform(0.0, 0.6))
@@ -184,8 +195,10 @@ async def check_all_hold_the_same(group: BrokerGroup, history: History, offsets:
     check_order_per_queue(history, stored)
     assert len(set(stored.values())) == len(stored), "one message at two places"
     client = RawClient(leader.address)
-    answer = await client.committed()
+    answer = await client.committed(topic=offsets.topic)
     await client.close()
+    before = len(offsets.answers)
+    assert before > 3 * ROUNDS, f"offsets were answered {before} times only"
     offsets.answered(int(answer.fields["offset"]), offsets.committed)
     await group.settled()
     check_logs(group.members)
