@@ -9,12 +9,12 @@ thousand topics one by one would send fifty million.
 A slave registers under an id of its own, and a node that is neither says farewell. The term of a
 master is in its tables' version, by which name servers pass over a former master.
 
-Invariant: at most one round is under way, and a change during a round starts another one. Name
-servers take over the topics of a registration whose data version is new to them, so a whole table
-that follows a partial one gets a new version: one that missed the part, or began anew since, takes
-it all. A table of very many topics is sent in parts. A name server that is away is tried again,
-soon and then less often; the broker serves all the same. Absent on purpose: routes
-(engine/namesrv).
+Invariant: at most one round is under way, and a change during a round starts another one; a change
+of the role does not wait for the round's end. Name servers take over the topics of a registration
+whose data version is new to them, so a whole table that follows a partial one gets a new version:
+one that missed the part, or began anew since, takes it all. A table of very many topics is sent in
+parts. A name server that is away is tried again, soon and then less often; the broker serves all
+the same. Absent on purpose: routes (engine/namesrv).
 """
 
 from __future__ import annotations
@@ -116,9 +116,26 @@ class Registration:
             except TimeoutError:
                 pass
             whole = self._failed_rounds > 0 or loop.time() >= due
-            await self.register(whole=whole)
+            await self._round(whole=whole)
             if whole:
                 whole_due = loop.time() + interval_ms / SECOND_MS
+
+    async def _round(self, *, whole: bool) -> None:
+        """One round, given up when the role changes: one name server that does not answer would
+        keep the others from hearing who leads.
+        """
+        loop = asyncio.get_running_loop()
+        self.changes.role_to_register.clear()
+        work = loop.create_task(self.register(whole=whole))
+        changed = loop.create_task(self.changes.role_to_register.wait())
+        try:
+            await asyncio.wait((work, changed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            is_given_up = work.cancel()
+            outcomes = await asyncio.gather(work, return_exceptions=True)
+        if not is_given_up and outcomes[0] is not None:
+            raise outcomes[0]
 
     async def register(self, *, whole: bool = True) -> None:
         """One round over all name servers, side by side: every topic, or if not `whole` those that
@@ -126,17 +143,19 @@ class Registration:
         """
         self.changes.to_register.clear()
         self._begun += 1
-        number, node = self._begun, self.node
-        if node.role is Role.NONE:
-            heard = await self.unregister()
-        else:
-            whole = whole or self._registered_id != node.broker_id
-            self._registered_id = node.broker_id
-            heard = await self._register_all(whole=whole)
-        self._failed_rounds = 0 if heard else min(self._failed_rounds + 1, DOUBLINGS_MAX)
-        async with self._turned:
-            self._ended = number
-            self._turned.notify_all()
+        number, node, heard = self._begun, self.node, False
+        try:
+            if node.role is Role.NONE:
+                heard = await self.unregister()
+            else:
+                whole = whole or self._registered_id != node.broker_id
+                self._registered_id = node.broker_id
+                heard = await self._register_all(whole=whole)
+        finally:
+            self._failed_rounds = 0 if heard else min(self._failed_rounds + 1, DOUBLINGS_MAX)
+            async with self._turned:
+                self._ended = number
+                self._turned.notify_all()
 
     async def _register_all(self, *, whole: bool) -> bool:
         """Did all name servers hear?"""

@@ -22,6 +22,8 @@ class TableChanges:
         """Tables wait to be written."""
         self.to_register = asyncio.Event()
         """Topics wait to be registered at the name servers."""
+        self.role_to_register = asyncio.Event()
+        """So does another role."""
 
     def of_topics(self) -> None:
         """Topics changed: they are written and registered soon."""
@@ -31,6 +33,7 @@ class TableChanges:
 
     def of_role(self) -> None:
         """The broker has another role, or leads in another term: it is registered soon."""
+        self.role_to_register.set()
         self.to_register.set()
 
     def of_settings(self) -> None:
