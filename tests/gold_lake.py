@@ -385,7 +385,7 @@ def _storage(story: Story) -> None:
         if is_down:
             continue
         on_disk, near, hangs = written - 3_000, written - 1_200 * (at_s % 40 == 0), 4_000_000
-        hangs += 9_000 * min(at_s, HANG)
+        hangs = min(hangs + 9_000 * min(at_s, HANG), near)
         flush = {"component": "COMMIT_LOG", "action": "FLUSH", "cause": "TIMER", **_COUNTED}
         fact = story.fact(
             *(at_s - 1, "flush_checkpoints"),

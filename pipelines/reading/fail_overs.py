@@ -5,8 +5,8 @@ the overview. A new leader knows the offsets that it copied last: what was commi
 one since comes again to whoever asks where to go on.
 
 Invariant: of each queue the last report of the former leader is held against the first one of the
-new leader; a queue of which either does not know the offset is counted as unknown. It is computed
-where it is read: two spools are shipped in no order. Absent on purpose: whether it came again.
+new leader; one that had an offset and has none now is counted as unknown. It is computed where it
+is read: two spools are shipped in no order. Absent on purpose: whether it came again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ def fail_overs(changes: pl.DataFrame, lag: pl.DataFrame) -> pl.DataFrame:
     last = before.group_by(key).agg(pl.col("committed").last(), pl.col("pulled").last())
     first = after.group_by(key).agg(pl.col("committed").first().alias("found"))
     queues = last.join(first, on=key).with_columns(
-        (pl.col("committed") - pl.col("found")).clip(0).alias("at_risk"),
+        pl.when(pl.col("committed").is_null())
+        .then(0)
+        .otherwise((pl.col("committed") - pl.col("found")).clip(0))
+        .alias("at_risk"),
         (pl.max_horizontal("committed", "pulled") - pl.col("found")).clip(0).alias("handed_out"),
     )
     found = queues.group_by(*_CHANGE, "group").agg(

@@ -177,9 +177,11 @@ class Reading:
         self, name: str, last: pl.DataFrame, ended: pl.DataFrame | None = None
     ) -> pl.DataFrame:
         """Rows reported last of each key, without those of what has ended; `ended`: the last rows
-        of ended_queues, where somebody follows them.
+        of ended_queues, where somebody follows them. What a node reported while it led holds until
+        the one that leads now reports the same.
         """
-        last = last.filter(~pl.col("emitter").is_in(names_of(self.moment.ended)))
+        gone = [one for one in self.moment.ended if not one.follows]
+        last = last.filter(~pl.col("emitter").is_in(names_of(gone)))
         if name == "group_state":
             return last.filter(pl.col("state") != GONE)
         if ended is None:

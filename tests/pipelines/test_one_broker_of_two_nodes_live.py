@@ -116,7 +116,7 @@ async def test_gold_has_one_broker_over_a_change_of_its_leader(tmp_path: Path) -
     assert set(lag["emitter"]) == {leader.emitter}
     assert int(lag["max_offset"].sum()) == int(lag["committed"].sum()) == sent
     states = reading.newest("group_state", f"\"group\" = '{GROUP}'")
-    assert states.select("emitter", "state").rows() == [(leader.emitter, "OK")]
+    assert states["state"].to_list() == ["OK"], "one broker has it, all the time"
     moments: dict[str, list[datetime]] = {former.emitter: [], leader.emitter: []}
     for row in reading.rows("consumer_lag", f"topic = '{TOPIC}'").iter_rows(named=True):
         moments[row["emitter"]].append(row["observed_at"])
@@ -126,7 +126,9 @@ async def test_gold_has_one_broker_over_a_change_of_its_leader(tmp_path: Path) -
         named=True
     )
     assert (change["emitter"], change["epoch"]) == (leader.emitter, EPOCH)
-    assert (change["queues"], change["at_risk_messages"]) == (lag.height, 0), "tables were copied"
+    assert change["queues"] >= lag.height
+    costs = (change["at_risk_messages"], change["queues_unknown"])
+    assert costs == (0, 0), "tables were copied"
     assert reading.windows("stalled_windows", "state = 'OPEN'").is_empty()
     now = max(row["observed_at"] for row in gold(lake, "consumer_lag"))
     checked = await asyncio.to_thread(look, lake, in_this_process, Memory(), now=now)

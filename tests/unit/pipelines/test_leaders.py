@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,3 +112,14 @@ def test_a_broker_with_one_node_is_not_looked_at(tmp_path: Path) -> None:
     lake = Lake.at(str(tmp_path))
     alone = reported(tmp_path, A, (0, role("MASTER", 1)), (5, role("NONE", 1)))
     assert with_own_silences(lake, Moment("run", 1, (alone,))).ended == ()
+
+
+def test_what_a_former_master_reported_holds_until_the_new_one_reports_it(tmp_path: Path) -> None:
+    ended = Reached(A, at(90), 5, ended_at=at(90), follows=True)
+    moment = Moment("run", 1, (ended, Reached(B, at(120), 9)))
+    reading = Reading(OpenTables(Lake.at(str(tmp_path))), moment)
+    last = pl.DataFrame({"emitter": [A], "state": ["OK"], "group": ["g"]})
+    assert reading.present("group_state", last).height == 1
+    taken_out = replace(moment, reached=(replace(ended, follows=False), moment.reached[1]))
+    gone = Reading(OpenTables(Lake.at(str(tmp_path))), taken_out)
+    assert gone.present("group_state", last).is_empty()
