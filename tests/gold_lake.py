@@ -371,9 +371,6 @@ def _storage(story: Story) -> None:
     timers wait, most of them for the next hour.
     """
     cast, far = story.cast, "10.0.0.33:10912"
-    story.fact(
-        0.5, "lifecycle", kind="ROLE_CHANGE", term=2, detail="MASTER of term 2, at its start"
-    )
     for replica in (cast.replica, far):
         detail = f"slave {replica} of a SYNC_MASTER"
         story.fact(2, "lifecycle", kind="REPLICA_JOINED", address=replica, detail=detail)

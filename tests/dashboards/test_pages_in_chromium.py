@@ -60,7 +60,7 @@ class TestEveryPage:
                 "overview": ("6 min 34 s", "is stuck on queue 2 of orders", "3,188"),
                 "group": ("offset unchanged", "would repeat 191 finished messages", "still"),
                 "topic": ("7 commits in 30 s, offset unchanged", "shipping", "dead-lettered"),
-                "storage": ("10.0.0.33:10912 lacks 4.3 MiB", "965 messages wait", "role change"),
+                "storage": ("10.0.0.33:10912 lacks 4.3 MiB", "965 messages wait", "replica joined"),
                 "checks": ("offsets_known", "committed unknown: NO_OFFSET"),
             }[page]
             for sentence in expected:
