@@ -21,8 +21,10 @@ from engine.protocol.codes import RequestCode, ResponseCode
 from provision import java
 from provision.places import rocketmq_jars
 from tests.integration.broker.cluster import RawClient
+from tests.integration.broker.spooled import spooled
 from tests.interop.our_engine import our_engine
 from tests.interop.real_rocketmq import jvm, real_rocketmq, wait_for_line
+from tests.interop.test_observed_rocketmq import observer
 
 TOPIC = "replicated"
 FILE_BYTES = 1 << 24
@@ -148,3 +150,34 @@ def test_mqadmin_shows_the_epochs_of_our_broker(tmp_path: Path) -> None:
     said = " ".join(done.stdout.split())
     assert "#brokerName broker-a" in said, done.stdout + done.stderr
     assert "epoch:1" in said.replace(" ", "").replace("=", ":"), said
+
+
+def test_an_observer_reports_how_far_the_slave_of_a_real_master_is(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "mappedFileSizeCommitLog": str(FILE_BYTES)}
+    watched = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"
+
+    def reported() -> list[tuple[str, bool, bool]]:
+        """(role of the master, is there a slave, has it everything) of each look."""
+        rows = spooled(watched, "flush_checkpoints") if watched.exists() else []
+        return [
+            (row["cause"], row["replica"] is not None, row["written"] == row["flushed"])
+            for row in rows
+            if row["component"] == "REPLICA"
+        ]
+
+    def wait_for(what: tuple[str, bool, bool]) -> None:
+        deadline = time.monotonic() + 60
+        while what not in reported():
+            assert time.monotonic() < deadline, f"{what} is not reported: {reported()}"
+            time.sleep(0.5)
+
+    with (
+        real_rocketmq(tmp_path / "real", settings) as master,
+        observer(master, tmp_path, ships=False, period_s=1),
+    ):
+        wait_for(("SYNC_MASTER", False, False))
+        with real_slave(tmp_path / "slave", master.name_server):
+            assert set(asyncio.run(send_all(master.broker, 0))) == {ResponseCode.SUCCESS}
+            wait_for(("SYNC_MASTER", True, True))
+    kinds = [row["kind"] for row in spooled(watched, "lifecycle")]
+    assert "REPLICA_JOINED" in kinds
