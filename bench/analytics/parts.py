@@ -51,7 +51,7 @@ PARTS: Final = (
     Part("upkeep", "upkeep", 900, "files a day, and a question of a quarter of an hour"),
     Part("overview", "overview", 120, "the overview of 1,000 groups"),
     Part("replay", "replay", 120, "replay"),
-    Part("p13", "ten_facts", 180, "1,000,000 keys with ten facts each"),
+    Part("p13", "ten_facts", 360, "1,000,000 keys with ten facts each"),
     Part("age", "aged", 600, "a cycle on a lake of 30 days"),
     Part("lag-job", "lag_job", 180, "the lag job beside DuckDB"),
     Part("live-1k", "live_thousand", 180, "1,000 keys that move"),
