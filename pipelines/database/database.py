@@ -78,7 +78,7 @@ class LeadLost(ClusterError):
 
 
 class _Undone(Exception):
-    """Ends the transaction of a trial."""
+    """Ends the transaction of a rehearsal."""
 
 
 class Database:
@@ -139,17 +139,13 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """One transaction, committed at the end of the block, undone when that raises, and always
-        when this is a trial.
-        """
+        """One transaction, committed at the end of the block, undone when that raises."""
         if self._within is not None:
             with _as_ours(), self._within.begin_nested():
                 yield self._within
             return
-        with _as_ours(), suppress(_Undone), self._writer.begin() as connection:
+        with _as_ours(), self._writer.begin() as connection:
             yield connection
-            if self.is_trial:
-                raise _Undone
 
     @contextmanager
     def rehearsal(self) -> Iterator[Database]:
@@ -169,12 +165,6 @@ class Database:
     def _in_one(self, *, is_trial: bool) -> Iterator[Database]:
         with _as_ours(), self._writer.begin() as connection:
             yield Database(self._reader, self._file, is_trial=is_trial, within=connection)
-
-    def trial(self) -> Database:
-        """The same database, each of whose writing transactions is undone at its end: what it
-        answers is what would be done, and it refuses what would be refused. Close the first alone.
-        """
-        return Database(self._reader, self._file, is_trial=True)
 
     @property
     def opened(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,7 +94,7 @@ def run_report(
     from pipelines.reports.rights import changing
     from pipelines.reports.sending import checked_receivers, post
 
-    with changing(database, is_trial=preview, run=for_run) as by:
+    with changing(database, run=for_run) as by:
         shelf = _shelf(lake, folder)
         to = checked_receivers(receivers, send or ())
         named = None if again is None else shelf.named(again)
@@ -231,11 +232,12 @@ def send_report(
     from pipelines.reports.rights import changing
     from pipelines.reports.sending import checked_receivers, post
 
-    with changing(database, is_trial=preview) as by:
+    with changing(database) as by:
         shelf = _shelf(lake, folder)
         run = shelf.named(name)
         known = checked_receivers(receivers, to)
-        new = post(shelf, run, known, by.change, pages=pages, database=by.database)
+        with by.database.rehearsal() if preview else nullcontext(by.database) as outbox:
+            new = post(shelf, run, known, by.change, pages=pages, database=outbox)
     waits = "would wait" if preview else "waits"
     typer.echo(f"{run.name} {waits} to be sent to {new} of {len(to)}; the others have it")
     _say_if_tried(preview)
@@ -255,7 +257,7 @@ def tidy(
     from pipelines.reports.rights import changing
 
     now = datetime.now(UTC)
-    with changing(database, is_trial=preview, run=for_run) as by:
+    with changing(database, run=for_run) as by:
         shelf = _shelf(lake, folder)
         if not preview:
             removed = making.tidy(shelf, now, note=by.note)

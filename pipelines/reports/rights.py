@@ -48,22 +48,19 @@ class Changing:
 
 
 @contextmanager
-def changing(
-    database: str | None, *, is_trial: bool = False, run: int | None = None
-) -> Iterator[Changing]:
+def changing(database: str | None, *, run: int | None = None) -> Iterator[Changing]:
     """The user of this process, who may change reports, or the run that vouches for him.
 
     Raises NotPermitted, and what the database raises.
     """
     state = opened(database)
     try:
-        tried = state.trial() if is_trial else state
         if run is not None and _vouches(state, run):
-            yield Changing(tried, f"run {run}")
+            yield Changing(state, f"run {run}")
             return
         actor = acting(state, user_name())
         _demand(state, actor)
-        yield Changing(tried, actor.name)
+        yield Changing(state, actor.name)
     finally:
         state.close()
 

@@ -38,19 +38,15 @@ FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
 @contextmanager
-def opened_service(database: str | None, *, is_trial: bool = False) -> Iterator[JobService]:
-    """The job service for the user of this process; a trial undoes all that is done."""
+def opened_service(database: str | None) -> Iterator[JobService]:
+    """The job service for the user of this process."""
     from pipelines.database.clock import database_ms
     from pipelines.database.database import opened
     from pipelines.scheduler.service import JobService
 
     state = opened(database)
     try:
-        yield JobService(
-            state.trial() if is_trial else state,
-            acting(state, user_name()),
-            lambda: database_ms(state),
-        )
+        yield JobService(state, acting(state, user_name()), lambda: database_ms(state))
     finally:
         state.close()
 

@@ -13,6 +13,7 @@ import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
 from pipelines.scheduler.commands.context import JobArgument, moment, opened_service, text_of
+from pipelines.scheduler.commands.preview import command_at
 
 glue = typer.Typer(no_args_is_help=True, help="Sources that are sent to executors; versions.")
 
@@ -69,18 +70,17 @@ def edit(
 ) -> None:
     """Give the job another source."""
     from engine.foundation.errors import RuleBroken
-    from pipelines.scheduler.commands.output import answer_source
     from pipelines.scheduler.job_settings import BEAN
 
-    with opened_service(database, is_trial=preview) as service:
-        settings = service.job(job_id).settings
+    with command_at(database, is_preview=preview) as at:
+        settings = at.service.job(job_id).settings
         if (glue_type or settings.glue_type) == BEAN:
             raise RuleBroken("type", BEAN, "the job runs a handler: --type says what its source is")
         changed = replace(
             settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
         )
-        done = service.edit_job(job_id, changed, remark=remark)
-        answer_source(service, done, settings, is_preview=preview, as_json=as_json)
+        done = at.service.edit_job(job_id, changed, remark=remark)
+        at.answer_source(done, settings, as_json=as_json)
 
 
 @glue.command("back")
@@ -93,9 +93,7 @@ def back(
     as_json: JsonOption = False,
 ) -> None:
     """Give it a source again that it had, as a new version."""
-    from pipelines.scheduler.commands.output import answer_source
-
-    with opened_service(database, is_trial=preview) as service:
-        settings = service.job(job_id).settings
-        done = service.roll_back(job_id, version, remark=remark)
-        answer_source(service, done, settings, is_preview=preview, as_json=as_json)
+    with command_at(database, is_preview=preview) as at:
+        settings = at.service.job(job_id).settings
+        done = at.service.roll_back(job_id, version, remark=remark)
+        at.answer_source(done, settings, as_json=as_json)

@@ -96,13 +96,11 @@ def edit(
     as_json: JsonOption = False,
 ) -> None:
     """Change a job; what waits to be sent is cancelled and planned anew. Says what changed."""
-    from pipelines.scheduler.commands.output import answer
     from pipelines.scheduler.job_settings import settings_from
 
-    with opened_service(database, is_trial=preview) as service:
-        changed = replace(service.job(job_id).settings, **settings_from(settings or []))
-        done = service.edit_job(job_id, changed, app_name=group)
-        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json)
+    with command_at(database, is_preview=preview) as at:
+        changed = replace(at.service.job(job_id).settings, **settings_from(settings or []))
+        at.answer_change(at.service.edit_job(job_id, changed, app_name=group), as_json=as_json)
 
 
 @jobs.command("copy")
@@ -132,12 +130,10 @@ def start(
     as_json: JsonOption = False,
 ) -> None:
     """Have its schedule hold; says when it runs next."""
-    from pipelines.scheduler.commands.output import answer
-
-    with opened_service(database, is_trial=preview) as service:
-        done = service.start_job(job_id)
+    with command_at(database, is_preview=preview) as at:
+        done = at.service.start_job(job_id)
         plain = moment(done.job.next_ms if done.job else None)
-        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json, plain=plain)
+        at.answer_change(done, plain, as_json=as_json)
 
 
 @jobs.command("pause")
@@ -148,11 +144,8 @@ def pause(
     as_json: JsonOption = False,
 ) -> None:
     """Have it run no more, but by hand."""
-    from pipelines.scheduler.commands.output import answer
-
-    with opened_service(database, is_trial=preview) as service:
-        done = service.pause_job(job_id)
-        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json)
+    with command_at(database, is_preview=preview) as at:
+        at.answer_change(at.service.pause_job(job_id), as_json=as_json)
 
 
 @jobs.command("remove")
@@ -163,12 +156,8 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Remove it. Its runs stay until they are forgotten."""
-    from pipelines.scheduler.commands.output import answer
-
-    with opened_service(database, is_trial=preview) as service:
-        done = service.remove_job(job_id)
-        plain = f"job {job_id} is removed"
-        answer(done, now_ms=service.now_ms, is_preview=preview, as_json=as_json, plain=plain)
+    with command_at(database, is_preview=preview) as at:
+        at.answer_change(at.service.remove_job(job_id), f"job {job_id} is removed", as_json=as_json)
 
 
 @jobs.command("run")
@@ -184,9 +173,9 @@ def run_once(
 
     from pipelines.scheduler.commands.output import answer_run
 
-    with opened_service(database, is_trial=preview) as service:
-        job = service.job(job_id)
-        log_id = service.run_job(job_id, secrets.token_hex(8), parameters)
+    with command_at(database, is_preview=preview) as at:
+        job = at.service.job(job_id)
+        log_id = at.service.run_job(job_id, secrets.token_hex(8), parameters)
         answer_run(job, None if preview else log_id, parameters, as_json=as_json)
 
 

@@ -12,9 +12,7 @@ from typing import Any, Final
 import typer
 
 from pipelines.base.command_options import echo_json
-from pipelines.scheduler.diffs import brief, changes, in_zone, source_diff
-from pipelines.scheduler.job_settings import JobSettings
-from pipelines.scheduler.service import JobService
+from pipelines.scheduler.diffs import brief, changes, in_zone
 from pipelines.scheduler.store.jobs import Changed, Job
 
 NEXT_TIMES: Final = 5
@@ -65,20 +63,6 @@ def answer(
         typer.echo(line)
     if is_preview:
         typer.echo(NOTHING_DONE)
-
-
-def answer_source(
-    service: JobService, done: Changed, before: JobSettings, *, is_preview: bool, as_json: bool
-) -> None:
-    """Say what a change of a source was, or would be: with the lines that go and come."""
-    after = done.job.settings.glue_source if done.job else ""
-    answer(
-        done,
-        now_ms=service.now_ms,
-        is_preview=is_preview,
-        as_json=as_json,
-        source_lines=source_diff(before.glue_source, after),
-    )
 
 
 def answer_new(job: Job, *, as_json: bool) -> None:

@@ -31,6 +31,8 @@ from pipelines.scheduler.commands.output import (
     change_as_json,
     shown,
 )
+from pipelines.scheduler.diffs import source_diff
+from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
 from pipelines.scheduler.store.jobs import Changed
@@ -62,6 +64,25 @@ class CommandService:
             return
         _print_noted(noted)
         typer.echo(NOTHING_DONE)
+
+    def answer_change(
+        self, done: Changed, plain: str = "", *, as_json: bool, source_lines: Iterable[str] = ()
+    ) -> None:
+        """The same of a job that is changed."""
+        answer(
+            done,
+            now_ms=self.service.now_ms,
+            is_preview=self.is_preview,
+            as_json=as_json,
+            plain=plain,
+            source_lines=source_lines,
+        )
+
+    def answer_source(self, done: Changed, before: JobSettings, *, as_json: bool) -> None:
+        """The same of a source: with the lines that go and come."""
+        after = done.job.settings.glue_source if done.job else ""
+        lines = source_diff(before.glue_source, after)
+        self.answer_change(done, as_json=as_json, source_lines=lines)
 
     def answer_new(self, job_id: int, *, as_json: bool) -> None:
         """The same of a job that is made: with its settings, and the times that it would have."""

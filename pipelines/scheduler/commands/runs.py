@@ -13,6 +13,7 @@ import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
 from pipelines.scheduler.commands.context import opened_service
+from pipelines.scheduler.commands.preview import command_at
 
 if TYPE_CHECKING:
     from pipelines.scheduler.centre.run_requests import Killed
@@ -42,8 +43,8 @@ def kill(
     the job that it has. A killed run is not tried again."""
     from pipelines.scheduler.commands.output import NOTHING_DONE
 
-    with opened_service(database, is_trial=preview) as service:
-        killed = service.kill_run(log_id, token=token)
+    with command_at(database, is_preview=preview) as at:
+        killed = at.service.kill_run(log_id, token=token)
     if as_json:
         echo_json({**asdict(killed), "is_done": not preview})
     elif preview:

@@ -75,16 +75,15 @@ def edit(
     as_json: JsonOption = False,
 ) -> None:
     """Give it other steps; runs under way go on by the old ones."""
-    from pipelines.scheduler.commands.output import answer_source
     from pipelines.scheduler.workflows import WORKFLOW
 
-    with opened_service(database, is_trial=preview) as service:
-        job = service.job(job_id)
+    with command_at(database, is_preview=preview) as at:
+        job = at.service.job(job_id)
         changed = replace(
             job.settings, glue_type=WORKFLOW, glue_source=text_of(file), handler="", timeout_s=0
         )
-        done = service.edit_job(job_id, changed, remark=remark)
-        answer_source(service, done, job.settings, is_preview=preview, as_json=as_json)
+        done = at.service.edit_job(job_id, changed, remark=remark)
+        at.answer_source(done, job.settings, as_json=as_json)
 
 
 @workflow.command("steps")
@@ -110,8 +109,8 @@ def stop(
     as_json: JsonOption = False,
 ) -> None:
     """Begin no further step of a run; what executors have goes on."""
-    with opened_service(database, is_trial=preview) as service:
-        is_stopped = service.stop_run(log_id)
+    with command_at(database, is_preview=preview) as at:
+        is_stopped = at.service.stop_run(log_id)
     if as_json:
         echo_json({"log_id": log_id, "is_done": is_stopped and not preview})
     elif preview:
