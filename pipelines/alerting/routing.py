@@ -34,7 +34,7 @@ from pipelines.alerting.matchers import (
     matchers_of,
     values_of,
 )
-from pipelines.alerting.rules import Fault
+from pipelines.alerting.rules import Fault, Given
 from pipelines.base.settings import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 INTERVAL_MAX_US: Final = 15 * MINUTE_US
@@ -153,7 +153,7 @@ def routing_of(
     given.only(document, (*_OF_ROUTE, "route", "inhibit"), "")
     otherwise = given.route(document, Route(""), "")
     routes = []
-    for number, entry in enumerate(given.entries(document, "route"), 1):
+    for number, entry in enumerate(given.tables(document, "route", ""), 1):
         place = f"route {number}"
         given.only(entry, (*_OF_ROUTE, "matchers", "continue"), place)
         made = given.route(entry, otherwise, place)
@@ -161,7 +161,7 @@ def routing_of(
         goes_on = given.truth(entry, "continue", place, usual=False)
         routes.append(replace(made, matchers=matchers, goes_on=goes_on))
     inhibitions = []
-    for number, entry in enumerate(given.entries(document, "inhibit"), 1):
+    for number, entry in enumerate(given.tables(document, "inhibit", ""), 1):
         place = f"inhibit {number}"
         given.only(entry, ("source", "target", "equal"), place)
         inhibitions.append(
@@ -177,32 +177,12 @@ def routing_of(
     return CheckedRouting(Routing(otherwise, tuple(routes), tuple(inhibitions), named))
 
 
-class _Given:
-    """A document, read key by key; faults are gathered."""
+class _Given(Given):
+    """A document of routes and inhibitions."""
 
     def __init__(self, file: str, receivers: Collection[str] | None) -> None:
-        self._file = file
+        super().__init__(file)
         self._receivers = receivers
-        self.faults: list[Fault] = []
-
-    def fault(self, entry: Mapping[str, Any], key: str, place: str, what: str) -> None:
-        """Note a fault."""
-        value = "" if key not in entry else repr(entry[key])[:120]
-        self.faults.append(Fault(self._file, place, key, value, what))
-
-    def only(self, entry: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
-        """Note keys that are not known."""
-        for key in entry:
-            if key not in keys:
-                self.fault(entry, key, place, unknown_name(key, dict.fromkeys(keys), "key"))
-
-    def entries(self, document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-        """The tables of a list."""
-        listed = document.get(key, [])
-        if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
-            self.fault(document, key, "", f"must be a list of tables, [[{key}]]")
-            return []
-        return listed
 
     def route(self, entry: Mapping[str, Any], usual: Route, place: str) -> Route:
         """A route without its matchers; what it does not say is as in `usual`."""

@@ -24,7 +24,7 @@ from pipelines.alerting.evaluating import Looked, evaluate
 from pipelines.alerting.life_cycle import Now, step, with_texts
 from pipelines.alerting.matchers import labels_of
 from pipelines.alerting.rule_tables import Shape, rows_at, watched
-from pipelines.alerting.rules import Fault, Rule
+from pipelines.alerting.rules import Fault, Given, Rule
 from pipelines.alerting.wait_clock import GAP_US, Steady
 from pipelines.base.settings import DAY_US, SECOND_US
 from pipelines.base.time_units import micros
@@ -184,31 +184,8 @@ def cases_of(file: str, document: Mapping[str, Any]) -> CheckedCases:
     return CheckedCases(tuple(cases))
 
 
-class _Given:
-    """A document, read key by key; faults are gathered."""
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-        self.faults: list[Fault] = []
-
-    def fault(self, entry: Mapping[str, Any], key: str, place: str, what: str) -> None:
-        """Note a fault."""
-        value = repr(entry[key])[:120] if key in entry else ""
-        self.faults.append(Fault(self._file, place, key, value, what))
-
-    def only(self, entry: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
-        """Note keys that are not known."""
-        for key in entry:
-            if key not in keys:
-                self.fault(entry, key, place, unknown_name(key, dict.fromkeys(keys), "key"))
-
-    def tables(self, entry: Mapping[str, Any], key: str, place: str) -> list[Mapping[str, Any]]:
-        """The tables of a list."""
-        listed = entry.get(key, [])
-        if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
-            self.fault(entry, key, place, "must be a list of tables")
-            return []
-        return listed
+class _Given(Given):
+    """A document of tests."""
 
     def span(self, entry: Mapping[str, Any], key: str, place: str, *, usual: int = 0) -> int:
         """A span of time."""

@@ -211,6 +211,33 @@ _KEYS: Final = (
 )  # fmt: skip
 
 
+class Given:
+    """A document of tables, read key by key; faults are gathered, so that all are shown."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.faults: list[Fault] = []
+
+    def fault(self, entry: Mapping[str, Any], key: str, place: str, what: str) -> None:
+        """Note a fault."""
+        value = repr(entry[key])[:120] if key in entry else ""
+        self.faults.append(Fault(self._file, place, key, value, what))
+
+    def only(self, entry: Mapping[str, Any], keys: Sequence[str], place: str) -> None:
+        """Note keys that are not known."""
+        for key in entry:
+            if key not in keys:
+                self.fault(entry, key, place, unknown_name(key, dict.fromkeys(keys), "key"))
+
+    def tables(self, entry: Mapping[str, Any], key: str, place: str) -> list[Mapping[str, Any]]:
+        """The tables of a list."""
+        listed = entry.get(key, [])
+        if not isinstance(listed, list) or not all(isinstance(one, Mapping) for one in listed):
+            self.fault(entry, key, place, f"must be a list of tables, [[{key}]]")
+            return []
+        return listed
+
+
 class _Given:
     """One entry of a document, read key by key; faults are gathered, so that all are shown."""
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TypeVar
 
 import msgspec
 
-from engine.foundation.errors import StorageError
 from pipelines.alerting.alerts import INACTIVE, Alert, Entry, entry_of
 from pipelines.alerting.grouping import Group
 from pipelines.alerting.life_cycle import ChangeKind
 from pipelines.alerting.step import Decided, Known
+from pipelines.alerting.store.changes import value_of
 from pipelines.alerting.store.steps import Cursor, GroupAt, Held, Step
 from pipelines.alerting.wait_clock import Steady
-
-Value = TypeVar("Value")
 
 _OF_HISTORY = (
     ChangeKind.BEGUN, ChangeKind.FIRED, ChangeKind.RESOLVED, ChangeKind.DROPPED,
@@ -31,9 +28,9 @@ _OF_HISTORY = (
 
 def known_of(held: Held) -> Known:
     """What the last step left; StorageError when the database holds something else."""
-    groups = {at.group_key: _value(state, Group) for at, state in held.groups.items()}
+    groups = {at.group_key: value_of(state, Group) for at, state in held.groups.items()}
     clock = "" if held.cursor is None else held.cursor.clock
-    return Known(held.alerts, groups, _value(clock, Steady) if clock else Steady())
+    return Known(held.alerts, groups, value_of(clock, Steady) if clock else Steady())
 
 
 def step_of(
@@ -101,10 +98,3 @@ def _entries(decided: Decided, alerts: Mapping[str, Alert], now_us: int) -> list
 
 def _text(value: Group | Steady) -> str:
     return json.dumps(msgspec.to_builtins(value))
-
-
-def _value(text: str, kind: type[Value]) -> Value:
-    try:
-        return msgspec.convert(json.loads(text), kind)
-    except ValueError as error:
-        raise StorageError(f"the database holds no {kind.__name__.lower()}: {error}") from error

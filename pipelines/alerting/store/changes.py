@@ -27,7 +27,7 @@ from pipelines.database.limits import CHANGES_WAITING_MAX
 from pipelines.database.tables import changes, histories
 
 _log = logging.getLogger(__name__)
-Value = TypeVar("Value", Alert, Notice, Entry)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def alert_text(alert: Alert) -> str:
 
 def alert_of(text: str) -> Alert:
     """The alert that was stored; raises StorageError when it is none."""
-    return _value(text, Alert)
+    return value_of(text, Alert)
 
 
 def notice_text(notice: Notice) -> str:
@@ -163,7 +163,7 @@ def notice_text(notice: Notice) -> str:
 
 def notice_of(text: str) -> Notice:
     """The notice that was stored; raises StorageError when it is none."""
-    return _value(text, Notice)
+    return value_of(text, Notice)
 
 
 def entry_text(entry: Entry) -> str:
@@ -173,14 +173,15 @@ def entry_text(entry: Entry) -> str:
 
 def entry_of(text: str) -> Entry:
     """The change that was stored; raises StorageError when it is none."""
-    return _value(text, Entry)
+    return value_of(text, Entry)
 
 
 def _plain(value: Alert | Notice | Entry) -> Any:
     return msgspec.to_builtins(value)
 
 
-def _value(text: str, kind: type[Value]) -> Value:
+def value_of(text: str, kind: type[Value]) -> Value:
+    """What was stored as JSON; raises StorageError when it is none of this kind."""
     try:
         return msgspec.convert(json.loads(text), kind)
     except ValueError as error:
