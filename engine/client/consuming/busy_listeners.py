@@ -1,4 +1,4 @@
-"""Tracks running listener calls and waits for them when a consumer stops.
+"""Shared by both consume services: running listener calls, and the wait for them at a stop.
 
 Invariant: after `stop` nothing new may begin; a caller checks `stopping` first. Absent on purpose:
 cancelling. A listener that outlasts the wait is ended with its task.
@@ -10,10 +10,20 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-from engine.client.connection.owned_tasks import WORKING_FOR, stack_of, thread_frames
+from engine.client.connection.owned_tasks import (
+    WORKING_FOR,
+    OwnedTasks,
+    stack_of,
+    thread_frames,
+)
+from engine.client.consuming.group_state import GroupState
+from engine.client.consuming.listeners import ConsumeContext, ListenerOutcome, call_listener
+from engine.protocol.bodies import ListenerPool
 from engine.protocol.message import MessageExt, MessageQueue
+from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -84,3 +94,37 @@ class BusyListeners:
             _log.warning("%d listeners still at work after %d ms", self._count, wait_ms)
             return False
         return True
+
+
+@dataclass(slots=True, eq=False)
+class ConsumeService:
+    """Listener calls of one consumer, at most `consume_concurrency` at a time."""
+
+    state: GroupState
+    clock: Clock
+    tasks: OwnedTasks
+    _waiting: asyncio.Queue[Any] = field(default_factory=asyncio.Queue, init=False)
+    """What waits for a listener; bounded by the windows: pulling pauses while one holds too much,
+    and a queue has a session and its delayed continuation at most.
+    """
+    _busy: BusyListeners = field(default_factory=BusyListeners, init=False)
+
+    async def stop(self, wait_ms: int) -> bool:
+        """Begin nothing new and wait for listeners at work; False when some did not end in time."""
+        return await self._busy.stop(wait_ms)
+
+    def pool(self) -> ListenerPool:
+        """How many listeners there are, are at work, and how many batches or queues wait."""
+        slots = self.state.config.consume_concurrency
+        return ListenerPool(
+            slots, self._busy.listening_count, self._waiting.qsize(), self.state.paused
+        )
+
+    def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
+        """See `BusyListeners.head_stacks`."""
+        return self._busy.head_stacks(heads)
+
+    async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
+        """Give one message to the listener at an operator's wish; window and offset stay."""
+        listener = self.state.listener_for(message.topic)
+        return await call_listener(listener, [message], ConsumeContext(queue))

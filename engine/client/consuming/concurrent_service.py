@@ -15,25 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from engine.client.connection.owned_tasks import OwnedTasks
-from engine.client.consuming.busy_listeners import BusyListeners
-from engine.client.consuming.group_state import GroupState
+from engine.client.consuming.busy_listeners import ConsumeService
 from engine.client.consuming.listeners import (
     LISTENER_TASK,
     ConsumeContext,
-    ListenerOutcome,
     acknowledged_count,
-    call_listener,
     call_traced,
 )
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.foundation.units import MINUTE_MS
-from engine.protocol.bodies import ListenerPool
 from engine.protocol.message import MessageExt, MessageQueue
-from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -57,58 +51,28 @@ class ConsumeRequest:
     queue: MessageQueue
 
 
-class ConcurrentService:
-    """Listener calls of one consumer, at most `consume_concurrency` at a time."""
+@dataclass(slots=True, eq=False)
+class ConcurrentService(ConsumeService):
+    """A consume service that takes batches as they come."""
 
-    def __init__(
-        self, state: GroupState, clock: Clock, tasks: OwnedTasks, send_back: SendBack
-    ) -> None:
-        self._state = state
-        self._clock = clock
-        self._tasks = tasks
-        self._send_back = send_back
-        # Bounded by the windows: pulling pauses while a window holds too much.
-        self._requests: asyncio.Queue[ConsumeRequest] = asyncio.Queue()
-        self._busy = BusyListeners()
+    send_back: SendBack
 
     def start(self) -> None:
         """Begin to take requests."""
-        for number in range(self._state.config.consume_concurrency):
-            self._tasks.start(self._work(), f"{LISTENER_TASK} {number}")
-        self._tasks.start(self._send_back_expired(), "expired messages")
+        for number in range(self.state.config.consume_concurrency):
+            self.tasks.start(self._work(), f"{LISTENER_TASK} {number}")
+        self.tasks.start(self._send_back_expired(), "expired messages")
 
     def submit(
         self, messages: Sequence[MessageExt], window: ProcessQueue, queue: MessageQueue
     ) -> None:
         """Hand over messages just put into `window`; cut into batches of one topic each."""
-        for batch in _batches(messages, self._state.config.consume_batch_max):
-            self._requests.put_nowait(ConsumeRequest(batch, window, queue))
-
-    async def stop(self, wait_ms: int) -> bool:
-        """Take no new request and wait for listeners at work; False when some did not end in
-        time.
-        """
-        return await self._busy.stop(wait_ms)
-
-    def pool(self) -> ListenerPool:
-        """How many listeners there are, are at work, and how many batches wait for one."""
-        slots = self._state.config.consume_concurrency
-        return ListenerPool(
-            slots, self._busy.listening_count, self._requests.qsize(), self._state.paused
-        )
-
-    def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
-        """See `BusyListeners.head_stacks`."""
-        return self._busy.head_stacks(heads)
-
-    async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
-        """Give one message to the listener at an operator's wish; window and offset stay."""
-        listener = self._state.listener_for(message.topic)
-        return await call_listener(listener, [message], ConsumeContext(queue))
+        for batch in _batches(messages, self.state.config.consume_batch_max):
+            self._waiting.put_nowait(ConsumeRequest(batch, window, queue))
 
     async def _work(self) -> None:
         while not self._busy.stopping:
-            request = await self._requests.get()
+            request = await self._waiting.get()
             if self._busy.stopping or request.window.dropped:
                 continue
             with self._busy.one_more():
@@ -116,19 +80,19 @@ class ConcurrentService:
 
     async def _consume(self, request: ConsumeRequest) -> None:
         messages, window = request.messages, request.window
-        window.mark_started((m.queue_offset for m in messages), self._clock.steady_ms())
+        window.mark_started((m.queue_offset for m in messages), self.clock.steady_ms())
         context = ConsumeContext(request.queue)
-        listener = self._state.listener_for(messages[0].topic)
-        began_ms = self._clock.steady_ms()
+        listener = self.state.listener_for(messages[0].topic)
+        began_ms = self.clock.steady_ms()
         with self._busy.listening(request.queue, messages):
-            outcome = await call_traced(self._state.tracer, listener, messages, context)
+            outcome = await call_traced(self.state.tracer, listener, messages, context)
         succeeded = acknowledged_count(outcome, context, len(messages))
-        self._state.speeds.consumed(
+        self.state.speeds.consumed(
             request.queue.topic,
             succeeded=succeeded,
             failed=len(messages) - succeeded,
-            took_ms=self._clock.steady_ms() - began_ms,
-            now_ms=self._clock.steady_ms(),
+            took_ms=self.clock.steady_ms() - began_ms,
+            now_ms=self.clock.steady_ms(),
         )
         if window.dropped:
             _log.info(
@@ -141,7 +105,7 @@ class ConcurrentService:
         if kept:
             again = [m for m in messages if m.queue_offset in kept]
             window.mark_ended(m.queue_offset for m in again)
-            self._tasks.start(
+            self.tasks.start(
                 self._consume_later(ConsumeRequest(again, window, request.queue)), "consume again"
             )
 
@@ -149,7 +113,7 @@ class ConcurrentService:
         self, request: ConsumeRequest, failed: Sequence[MessageExt], context: ConsumeContext
     ) -> frozenset[int]:
         """Send failed messages back; answer the offsets of those that have to stay."""
-        if failed and not self._state.is_clustering:
+        if failed and not self.state.is_clustering:
             for message in failed:
                 _log.warning("broadcast message %s failed, it is passed over", message.message_id)
             return frozenset()
@@ -158,12 +122,12 @@ class ConcurrentService:
             if not request.window.holds(message.queue_offset):
                 continue  # Sent back already, because it was too long in its listener.
             level = context.delay_level_when_next_consume
-            if not await self._send_back(message, level, request.queue):
+            if not await self.send_back(message, level, request.queue):
                 message.reconsume_times += 1
                 kept.append(message.queue_offset)
                 request.window.local_retries.append(
                     (
-                        self._clock.now_ms(),
+                        self.clock.now_ms(),
                         message.message_id,
                         message.queue_offset,
                         message.reconsume_times,
@@ -172,30 +136,30 @@ class ConcurrentService:
         return frozenset(kept)
 
     def _finish(self, request: ConsumeRequest, finished: Iterable[MessageExt]) -> None:
-        safe = request.window.remove((m.queue_offset for m in finished), self._clock.steady_ms())
+        safe = request.window.remove((m.queue_offset for m in finished), self.clock.steady_ms())
         if safe is not None and not request.window.dropped:
-            self._state.offsets.update(request.queue, safe, increase_only=True)
+            self.state.offsets.update(request.queue, safe, increase_only=True)
 
     async def _consume_later(self, request: ConsumeRequest) -> None:
-        await asyncio.sleep(self._state.config.send_back_retry_ms / 1000)
-        self._requests.put_nowait(request)
+        await asyncio.sleep(self.state.config.send_back_retry_ms / 1000)
+        self._waiting.put_nowait(request)
 
     async def _send_back_expired(self) -> None:
-        timeout_ms = self._state.config.consume_timeout_ms
+        timeout_ms = self.state.config.consume_timeout_ms
         while True:
             await asyncio.sleep(min(timeout_ms, MINUTE_MS) / 1000)
-            for queue, window in list(self._state.windows.items()):
-                if not window.dropped and self._state.is_clustering:
+            for queue, window in list(self.state.windows.items()):
+                if not window.dropped and self.state.is_clustering:
                     await self._send_back_expired_of(queue, window, timeout_ms)
 
     async def _send_back_expired_of(
         self, queue: MessageQueue, window: ProcessQueue, timeout_ms: int
     ) -> None:
         for _ in range(EXPIRED_PER_ROUND_MAX):
-            message = window.expired_head(self._clock.steady_ms(), timeout_ms)
+            message = window.expired_head(self.clock.steady_ms(), timeout_ms)
             if message is None:
                 return
-            if not await self._send_back(message, EXPIRED_DELAY_LEVEL, queue):
+            if not await self.send_back(message, EXPIRED_DELAY_LEVEL, queue):
                 return
             _log.warning("%s of %s was too long in its listener", message.message_id, queue)
             if window.holds(message.queue_offset):

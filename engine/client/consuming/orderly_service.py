@@ -16,24 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-from engine.client.connection.owned_tasks import OwnedTasks
-from engine.client.consuming.busy_listeners import BusyListeners
-from engine.client.consuming.group_state import GroupState
+from engine.client.consuming.busy_listeners import ConsumeService
 from engine.client.consuming.listeners import (
     LISTENER_TASK,
     ConsumeContext,
     ListenerOutcome,
-    call_listener,
     call_traced,
 )
 from engine.client.consuming.process_queue import ProcessQueue
 from engine.foundation.units import SECOND_MS
-from engine.protocol.bodies import ListenerPool
 from engine.protocol.message import MessageExt, MessageQueue
-from engine.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
 
@@ -58,21 +53,13 @@ queue.
 
 
 @dataclass(slots=True, eq=False)
-class OrderlyService:
-    """Sessions of one consumer's queues, at most `consume_concurrency` at a time."""
+class OrderlyService(ConsumeService):
+    """A consume service that takes queues in sessions."""
 
-    state: GroupState
-    clock: Clock
-    tasks: OwnedTasks
     _: KW_ONLY
     lock_queue: LockQueue
     give_up: SendToRetryTopic
-    # At most a few entries per queue: a session and its delayed continuation.
-    _sessions: asyncio.Queue[tuple[MessageQueue, ProcessQueue]] = field(
-        default_factory=asyncio.Queue, init=False
-    )
     _order: dict[MessageQueue, asyncio.Lock] = field(default_factory=dict, init=False)
-    _busy: BusyListeners = field(default_factory=BusyListeners, init=False)
 
     def start(self) -> None:
         """Begin to take sessions."""
@@ -81,13 +68,7 @@ class OrderlyService:
 
     def submit(self, queue: MessageQueue, window: ProcessQueue) -> None:
         """Start a session, because `window.put` said that none is under way."""
-        self._sessions.put_nowait((queue, window))
-
-    async def stop(self, wait_ms: int) -> bool:
-        """Begin no new batch and wait for those in a listener; False when some did not end in
-        time.
-        """
-        return await self._busy.stop(wait_ms)
+        self._waiting.put_nowait((queue, window))
 
     async def batch_ended(self, queue: MessageQueue, wait_ms: int) -> bool:
         """Wait until no batch of `queue` is in a listener; False when one is after `wait_ms`."""
@@ -101,25 +82,9 @@ class OrderlyService:
         except TimeoutError:
             return False
 
-    def pool(self) -> ListenerPool:
-        """How many listeners there are, are at work, and how many queues wait for one."""
-        slots = self.state.config.consume_concurrency
-        return ListenerPool(
-            slots, self._busy.listening_count, self._sessions.qsize(), self.state.paused
-        )
-
-    def head_stacks(self, heads: Mapping[MessageQueue, int]) -> dict[MessageQueue, str]:
-        """See `BusyListeners.head_stacks`."""
-        return self._busy.head_stacks(heads)
-
-    async def consume_directly(self, message: MessageExt, queue: MessageQueue) -> ListenerOutcome:
-        """Give one message to the listener at an operator's wish; window and offset stay."""
-        listener = self.state.listener_for(message.topic)
-        return await call_listener(listener, [message], ConsumeContext(queue))
-
     async def _work(self) -> None:
         while not self._busy.stopping:
-            queue, window = await self._sessions.get()
+            queue, window = await self._waiting.get()
             if self._busy.stopping or window.dropped:
                 continue
             with self._busy.one_more():
