@@ -30,34 +30,27 @@ from engine.protocol.headers import BrokerConfigResponseHeader
 from engine.remoting import Handlers, Peer, serves
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class BrokerHandlers(Handlers):
     """Requests of tools about the broker itself."""
 
-    def __init__(
-        self,
-        *,
-        node: BrokerNode,
-        offsets: ConsumerOffsets,
-        runtime_info: RuntimeInfo,
-        delay: DelayLevels,
-    ) -> None:
-        self._node = node
-        self._offsets = offsets
-        self._runtime_info = runtime_info
-        self._delay = delay
+    node: BrokerNode
+    offsets: ConsumerOffsets
+    runtime_info: RuntimeInfo
+    delay: DelayLevels
 
     @serves(RequestCode.GET_BROKER_RUNTIME_INFO)
-    def runtime_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+    def own_info(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_RUNTIME_INFO (28)."""
         return request.respond(
-            ResponseCode.SUCCESS, body=KVTable(self._runtime_info.with_delay(self._delay)).encode()
+            ResponseCode.SUCCESS, body=KVTable(self.runtime_info.with_delay(self.delay)).encode()
         )
 
     @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
     async def all_consumer_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET (43): the table as consumerOffset.json would have it now."""
-        offsets = self._offsets
-        version = self._node.data_version(offsets.counter).to_json()
+        offsets = self.offsets
+        version = self.node.data_version(offsets.counter).to_json()
         table: Table = {}
         pieces: list[bytes] = []
         await in_steps(stepped(offsets.copied(table)))
@@ -67,7 +60,7 @@ class BrokerHandlers(Handlers):
     @serves(RequestCode.GET_ALL_DELAY_OFFSET)
     def all_delay_offsets(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_DELAY_OFFSET (45): the cursor of each delay level."""
-        cursors = {str(level): offset for level, offset in sorted(self._delay.cursors().items())}
+        cursors = {str(level): offset for level, offset in sorted(self.delay.cursors().items())}
         return request.respond(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": cursors}))
 
     @serves(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)

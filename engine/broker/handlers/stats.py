@@ -8,7 +8,7 @@ missing and never as zero. Absent on purpose: latencies of single calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine.broker.groups.group_configs import GroupConfigs
@@ -54,51 +54,30 @@ class _Totals:
     inflight: int = 0
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class StatsHandlers(Handlers):
     """Requests of tools about traffic."""
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        group_configs: GroupConfigs,
-        node: BrokerNode,
-        offsets: ConsumerOffsets,
-        progress: Progress,
-        topics: Topics,
-        stats: BrokerStats,
-    ) -> None:
-        self._clock = clock
-        self._group_configs = group_configs
-        self._node = node
-        self._offsets = offsets
-        self._progress = progress
-        self._topics = topics
-        self._stats = stats
-        self._names: Mapping[str, tuple[Callable[[str], Sequence[Count]], Callable[[Sums], int]]]
-        self._names = {
-            "TOPIC_PUT_NUMS": (self._stats.puts_of, _messages),
-            "TOPIC_PUT_SIZE": (self._stats.puts_of, _size_bytes),
-            "GROUP_GET_NUMS": (self._gets_of, _messages),
-            "GROUP_GET_SIZE": (self._gets_of, _size_bytes),
-            "SNDBCK_PUT_NUMS": (self._send_backs_of, _messages),
-            "DLQ_PUT_NUMS": (self._dead_letters_of, _messages),
-            "BROKER_PUT_NUMS": (self._put_total_of, _messages),
-            "BROKER_GET_NUMS": (self._get_total_of, _messages),
-        }
+    clock: Clock
+    group_configs: GroupConfigs
+    node: BrokerNode
+    offsets: ConsumerOffsets
+    progress: Progress
+    topics: Topics
+    stats: BrokerStats
 
     @serves(RequestCode.VIEW_BROKER_STATS_DATA)
     def view(self, peer: Peer, request: RemotingCommand) -> RemotingCommand:
         """VIEW_BROKER_STATS_DATA (315); keys are `topic`, `topic@group` or the cluster's name."""
         header = ViewBrokerStatsRequestHeader.decode(request.fields)
-        find, column = self._names.get(header.stats_name, (_nothing, _messages))
-        counts = find(header.stats_key)
+        counts = self._counts_of(header.stats_name, header.stats_key)
+        column = _size_bytes if header.stats_name.endswith("_SIZE") else _messages
         if not counts:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
             )
-        now_ms = self._clock.steady_ms()
+        now_ms = self.clock.steady_ms()
         data = BrokerStatsData(
             stats_minute=_item([count.last_minute(now_ms) for count in counts], column),
             stats_hour=_item([count.last_hour(now_ms) for count in counts], column),
@@ -114,13 +93,13 @@ class StatsHandlers(Handlers):
         await in_steps(self._sorted_groups(names))
         await in_steps(stepped(self._consume_stats(totals, names, ordered_only=ordered_only)))
         body = b'{"brokerAddr":"%s","consumeStatsList":[%s],"totalDiff":%d,%s%d}' % (
-            *(self._node.address.encode(), b",".join(totals.listed), totals.lag),
+            *(self.node.address.encode(), b",".join(totals.listed), totals.lag),
             *(b'"totalInflightDiff":', totals.inflight),
         )
         return request.respond(ResponseCode.SUCCESS, body=body)
 
     def _sorted_groups(self, names: list[str]) -> Iterator[None]:
-        names += yield from sorted_in_steps(self._group_configs.names())
+        names += yield from sorted_in_steps(self.group_configs.names())
 
     def _consume_stats(
         self, totals: _Totals, names: list[str], *, ordered_only: bool
@@ -131,12 +110,12 @@ class StatsHandlers(Handlers):
         """
         for name in names:
             entries = []
-            for topic in self._offsets.topics_of(name):
-                config = self._topics.find(topic)
+            for topic in self.offsets.topics_of(name):
+                config = self.topics.find(topic)
                 if config is None or (ordered_only and not config.order):
                     yield
                     continue
-                stats = self._progress.consume_stats_of(name, topic)
+                stats = self.progress.consume_stats_of(name, topic)
                 entries.append(stats.encode())
                 for one in stats.rows():
                     totals.lag += max(0, one.broker_offset - one.consumer_offset)
@@ -154,25 +133,23 @@ class StatsHandlers(Handlers):
                 )
             yield
 
-    def _gets_of(self, key: str) -> list[Count]:
-        return _of_pair(self._stats.gets.find, key)
-
-    def _send_backs_of(self, key: str) -> list[Count]:
-        return _of_pair(self._stats.send_backs.find, key)
-
-    def _dead_letters_of(self, key: str) -> list[Count]:
-        return _of_pair(self._stats.dead_letters.find, key)
-
-    def _put_total_of(self, key: str) -> list[Count]:
-        return [self._stats.put_total] if key == self._node.config.cluster_name else []
-
-    def _get_total_of(self, key: str) -> list[Count]:
-        return [self._stats.get_total] if key == self._node.config.cluster_name else []
-
-
-def _nothing(_key: str) -> list[Count]:
-    """There is no such statistic."""
-    return []
+    def _counts_of(self, name: str, key: str) -> Sequence[Count]:
+        """Those of a statistic; none, when there is no such one."""
+        stats = self.stats
+        match name:
+            case "TOPIC_PUT_NUMS" | "TOPIC_PUT_SIZE":
+                return stats.puts_of(key)
+            case "GROUP_GET_NUMS" | "GROUP_GET_SIZE":
+                return _of_pair(stats.gets.find, key)
+            case "SNDBCK_PUT_NUMS":
+                return _of_pair(stats.send_backs.find, key)
+            case "DLQ_PUT_NUMS":
+                return _of_pair(stats.dead_letters.find, key)
+            case "BROKER_PUT_NUMS" if key == self.node.config.cluster_name:
+                return [stats.put_total]
+            case "BROKER_GET_NUMS" if key == self.node.config.cluster_name:
+                return [stats.get_total]
+        return []
 
 
 def _of_pair(find: Callable[[tuple[str, str]], Count | None], key: str) -> list[Count]:
