@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.lake.schemas import read_stream, write_stream
-from pipelines.marts.keys import as_text, numbered
+from pipelines.marts.keys import as_text
 from pipelines.marts.mart import Positions
 from pipelines.staging.facts import Reach
 
@@ -127,11 +127,11 @@ def within(rows: pa.Table, cuts: dict[str, tuple[int, int]]) -> pa.Table:
     """The rows of emitters whose seq lies in (from, to]; others are not of this cycle."""
     if not rows.num_rows:
         return rows
-    numbers, first = numbered(rows, ("emitter",))
-    names = rows["emitter"].take(pa.array(first)).to_pylist()
-    bounds = np.array([cuts.get(name, (0, 0)) for name in names], np.int64)
+    emitters = as_text(rows["emitter"]).unify_dictionaries().combine_chunks()
+    bounds = np.array([cuts.get(name, (0, 0)) for name in emitters.dictionary.to_pylist()])
+    least, most = bounds[0] if len(bounds) == 1 else bounds[np.asarray(emitters.indices)].T
     seqs: Positions = np.asarray(rows["seq"])
-    wanted = (seqs > bounds[numbers, 0]) & (seqs <= bounds[numbers, 1])
+    wanted = (seqs > least) & (seqs <= most)
     return rows if wanted.all() else rows.filter(pa.array(wanted))
 
 

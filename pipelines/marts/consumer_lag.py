@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import MINUTE_US, MS_US, SECOND_US, TREND_US
+from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import LONG, QUEUE_AT, STAMP, STRING, TIMESTAMP, as_declared
 from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, flags, numbers, truncated
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
@@ -293,6 +294,8 @@ def _provenance(rows: pa.Table) -> pa.Array:
 
 def unknown_reason(rows: pa.Table) -> pa.Array:
     """Why lag or time lag of each row is null."""
+    if not rows["lag_messages"].null_count and not rows["time_lag_us"].null_count:
+        return pa.nulls(rows.num_rows, KEY_TEXT)
     state = rows["committed_state"]
     return _first_that_holds(
         {

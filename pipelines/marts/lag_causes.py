@@ -214,6 +214,8 @@ class _Walk:
         self.rows: list[dict[str, Any]] = []
         self._number: dict[GroupKey, int | None] = {}
         """Numbers of groups that were asked for."""
+        self._names: dict[int, dict[str, str]] = {}
+        """Keys of groups that were asked for."""
         self._own: dict[str, Positions] = {}
         """Groups of emitters that were asked for."""
         self._late: tuple[int, Positions] = (-1, np.empty(0, np.int64))
@@ -320,8 +322,12 @@ class _Walk:
                 self._report(number, key, found, moment)
 
     def _named(self, groups: Positions) -> Iterator[tuple[int, dict[str, str]]]:
-        """These groups with their keys."""
-        return zip(groups.tolist(), self.marks.names_of(groups), strict=True)
+        """These groups with their keys, which are nearly the same at each tick."""
+        numbers_of = groups.tolist()
+        new = [number for number in numbers_of if number not in self._names]
+        if new:
+            self._names |= zip(new, self.marks.names_of(np.array(new)), strict=True)
+        return ((number, self._names[number]) for number in numbers_of)
 
     def _allowed(self, groups: Positions, moment: int) -> Positions:
         """The lag that is allowed to each: a few messages a queue, or those of the last seconds."""
@@ -375,7 +381,7 @@ class _Walk:
         members_of = marks.groups["members"][groups].tolist()
         first_slots = ((marks.groups["first_us"][groups] - 1) // slot_us).tolist()
         for place, (number, key) in enumerate(self._named(groups)):
-            members = members_of[place]
+            members, own = members_of[place], _of(key)
             yield (
                 number,
                 key,
@@ -395,9 +401,9 @@ class _Walk:
                     came_back=counted["came_back"][place],
                     queues=late.get(number, ()),
                     topics=topics.get(number, {}),
-                    was_hot=self.reports.was_hot(_of(key), moment),
+                    was_hot=self.reports.was_hot(own, moment),
                     standing=standing.get(number),
-                    **self.reports.of_group(_of(key), moment),
+                    **self.reports.of_group(own, moment),
                 ),
             )
 

@@ -26,6 +26,8 @@ from engine.telemetry.tables import Column, must
 from pipelines.base.settings import DAY_US
 from pipelines.lake.schemas import KEY_TEXT
 from pipelines.marts.columns import LONG, QUEUE_AT, STAMP, STRING, TIMESTAMP, rows_as_declared
+from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
+from pipelines.marts.judging.queue_numbers import own_numbers
 from pipelines.marts.keys import (
     QUEUE_FIELDS,
     QUEUE_KEY,
@@ -126,7 +128,9 @@ def passed_over_messages(given: Given) -> Made:
         book.open(state, events)
         for step in _steps(facts, state["cases"], events):
             book.take(step)
-    positions, touched = _positions(state["positions"], marks, lifecycle, events)
+    shown, touched = _last_shown(state["positions"], marks, facts[QUEUE_NUMBERS])
+    positions = _left(shown, lifecycle, events)
+    touched = touched if positions is shown else None
     carried = {} if positions is state["positions"] else {"positions": positions}
     commits = _commits(state["commits"], facts["consume_offsets"], positions, events)
     if commits is not state["commits"]:
@@ -138,23 +142,29 @@ def passed_over_messages(given: Given) -> Made:
     return Made(rows, carried, {} if touched is None else {"positions": touched})
 
 
-def _positions(
-    known: pa.Table, marks: pa.Table, lifecycle: pa.Table, events: pa.Table
+def _last_shown(
+    known: pa.Table, marks: pa.Table, numbered: pa.Table
 ) -> tuple[pa.Table, Positions | None]:
-    """The last marks of each queue, and which of them are new; None: rows have moved."""
-    new = marks.select(POSITIONS.names).cast(POSITIONS)
-    positions, touched = known, None
-    if new.num_rows:
-        places, _ = positions_of(known, new, QUEUE_KEY)
-        positions, touched = overlaid(known, places, new), np.unique(places)
+    """The last marks of each queue, and which of them are new; None: none is."""
+    if not marks.num_rows:
+        return known, None
+    places, _ = own_numbers(known, marks, numbered)
+    last = np.full(int(places.max()) + 1, -1)
+    last[places] = np.arange(len(places))  # Of several assignments to one place the last stays.
+    touched = np.flatnonzero(last >= 0)
+    new = marks.select(POSITIONS.names).take(pa.array(last[touched])).cast(POSITIONS)
+    return overlaid(known, touched, new), touched
+
+
+def _left(positions: pa.Table, lifecycle: pa.Table, events: pa.Table) -> pa.Table:
+    """The positions without those of queues that are gone, and those that are too old."""
     ends = events.filter(is_one_of(events["kind"], *GONE)).to_pylist()
     if ends:
-        positions, touched = without_ended(positions, ends), None
+        positions = without_ended(positions, ends)
     if pc.any(is_one_of(lifecycle["kind"], "SNAPSHOT")).as_py() and positions.num_rows:
         # What is there is reported in each snapshot.
-        moments = _moments(positions, lifecycle)
-        positions, touched = recent(positions, moments, REMEMBERED_US), None
-    return positions, touched
+        positions = recent(positions, _moments(positions, lifecycle), REMEMBERED_US)
+    return positions
 
 
 def _commits(known: pa.Table, reports: pa.Table, positions: pa.Table, events: pa.Table) -> pa.Table:
@@ -400,6 +410,7 @@ MART: Final = mart(
     passed_over_messages,
     reads=(
         "group_watermarks",
+        QUEUE_NUMBERS,
         "consume_offsets",
         "offset_answers",
         "client_windows",

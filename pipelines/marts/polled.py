@@ -77,8 +77,10 @@ def changed_messages(error_ms: Positions, per_minute: Positions) -> pa.Array:
 
 def marked(provenance: pa.Array, error_ms: Positions) -> pa.Array:
     """EXACT of what was reported stays; of what was polled it is OBSERVED."""
-    words = pc.cast(provenance, pa.string())
     is_polled = pa.array(error_ms != UNKNOWN)
+    if not is_polled.true_count:
+        return provenance
+    words = pc.cast(provenance, pa.string())
     is_exact = pc.fill_null(pc.equal(words, "EXACT"), False)
     return pc.if_else(pc.and_(is_polled, is_exact), OBSERVED, words).dictionary_encode()
 

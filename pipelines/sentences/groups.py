@@ -89,9 +89,10 @@ def how_far(row: Mapping[str, Any], *, on: str = "") -> str:
 
 
 def how_far_each(summed: Mapping[str, pa.Array]) -> list[str]:
-    """The same of many groups."""
-    columns = [summed[name].to_pylist() for name in _SUMS]
-    return [how_far(dict(zip(_SUMS, row, strict=True))) for row in zip(*columns, strict=True)]
+    """The same of many groups, most of which have the figures of another one."""
+    rows = list(zip(*(summed[name].to_pylist() for name in _SUMS), strict=True))
+    said = {row: how_far(dict(zip(_SUMS, row, strict=True))) for row in set(rows)}
+    return [said[row] for row in rows]
 
 
 def reasons(
@@ -115,7 +116,7 @@ def reasons(
 
 def well(group: str, far: str) -> str:
     """Of a group of which nothing worse is to be said; `far`: how far it is behind."""
-    return whole(f"group {group} is {far}")
+    return f"Group {group} is {far}."
 
 
 def gone(group: str, broker: str) -> str:

@@ -76,6 +76,8 @@ def is_one_of(column: pa.ChunkedArray, *texts: str) -> pa.ChunkedArray:
         return pc.is_in(column, value_set=wanted)
     whole = column.unify_dictionaries().combine_chunks()  # Each text is looked at once, not a row.
     found = pc.is_in(pc.cast(whole.dictionary, pa.string()), value_set=wanted)
+    if not found.true_count:
+        return pa.chunked_array([pa.repeat(False, len(whole))])
     return pa.chunked_array([pc.fill_null(found.take(whole.indices), False)], pa.bool_())
 
 

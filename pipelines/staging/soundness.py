@@ -211,9 +211,14 @@ def _is_word(values: pa.ChunkedArray, words: pa.Array) -> pa.ChunkedArray | None
     if not pa.types.is_dictionary(values.type):
         found = pc.or_(pc.is_null(values), pc.is_in(values, value_set=words))
         return None if pc.all(found).as_py() in (True, None) else found
-    parts = []
-    for chunk in values.chunks:
-        of_text = pc.is_in(pc.cast(chunk.dictionary, pa.string()), value_set=words)
-        parts.append(pc.fill_null(of_text.take(chunk.indices), True))
+    of_text = [
+        pc.is_in(pc.cast(chunk.dictionary, pa.string()), value_set=words) for chunk in values.chunks
+    ]
+    if all(one.false_count == 0 for one in of_text):
+        return None
+    parts = [
+        pc.fill_null(one.take(chunk.indices), True)
+        for one, chunk in zip(of_text, values.chunks, strict=True)
+    ]
     known = pa.chunked_array(parts, pa.bool_())
     return None if pc.all(known).as_py() in (True, None) else known

@@ -110,9 +110,8 @@ class Figures:
         return self.consumed + self.retried + self.came_back
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One cause."""
+class Finding(NamedTuple):
+    """One cause. A tuple, too."""
 
     cause: str
     evidence: str

@@ -13,7 +13,6 @@ cycle without either costs nothing. Absent on purpose: figures of queues, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -369,7 +368,7 @@ def _as_of(held: Held, tick_us: int) -> Finding:
     """What is reported on it at a tick."""
     if held.held_us >= tick_us:
         return held.found
-    return replace(held.found, evidence=held_at(held.found.evidence, held.held_us))
+    return held.found._replace(evidence=held_at(held.found.evidence, held.held_us))
 
 
 def _towards(calm_us: int | None, now_us: int) -> int:

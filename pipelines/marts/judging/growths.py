@@ -12,7 +12,7 @@ anew where what is compared does. Absent on purpose: rules, and longer courses (
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class Growths:
     _: KW_ONLY
     slot: Callable[[int], int]
     evaluation: Evaluation
+    _noted: tuple[int, Positions, Extremes] | None = field(default=None, init=False)
+    """Tick, queues and extremes of the last note: rules ask of the same queues, nearly always."""
 
     def note(
         self,
@@ -50,7 +52,9 @@ class Growths:
         some = rows[is_beyond]
         if not len(some):
             return
-        least = self.extremes(some, tick_us).open_least
+        extremes = self.extremes(some, tick_us)
+        self._noted = tick_us, some, extremes
+        least = extremes.open_least
         begins = is_anew[is_beyond] | (columns["growth_from_us"][some] == UNKNOWN)
         begins |= least < columns["growth_least"][some]
         columns["growth_least"][some] = least
@@ -59,6 +63,9 @@ class Growths:
 
     def extremes(self, rows: Positions, tick_us: int) -> Extremes:
         """What the window up to this tick held of some of the queues."""
+        noted = self._noted
+        if noted is not None and noted[0] == tick_us and np.array_equal(noted[1], rows):
+            return noted[2]
         evaluation = self.evaluation
         slide_us = evaluation.slide_us
         midway_us = tick_us - evaluation.ticks_per_window // 2 * slide_us
@@ -70,12 +77,16 @@ class Growths:
         for at_us in range(tick_us - evaluation.window_us, tick_us + 1, slide_us):
             slot = self.slot(at_us)
             mark = reached[slot][rows]
-            count = np.where(at_us >= begin_us, open_messages(end[slot][rows], mark), UNKNOWN)
+            count = open_messages(end[slot][rows], mark)
+            count[at_us < begin_us] = UNKNOWN
             is_known = count != UNKNOWN
-            first = np.where(first == UNKNOWN, count, first)
-            np.minimum(least, np.where(is_known, count, NEVER), out=least)
-            never_fell &= ~is_known | (last == UNKNOWN) | (count >= last)
-            last = np.where(is_known, count, last)
-            midway = np.where((midway == UNKNOWN) & (at_us >= midway_us) & is_known, mark, midway)
+            if not is_known.any():
+                continue
+            np.copyto(first, count, where=first == UNKNOWN)
+            np.minimum(least, count, out=least, where=is_known)
+            never_fell &= ~is_known | (count >= last)  # UNKNOWN is less than all.
+            np.copyto(last, count, where=is_known)
+            if at_us >= midway_us:
+                np.copyto(midway, mark, where=(midway == UNKNOWN) & is_known)
         is_half = begin_us <= midway_us
         return Extremes(first, least, midway, never_fell & (last > first), is_half)

@@ -10,6 +10,8 @@ import pyarrow as pa
 from engine.telemetry.tables import BY_NAME
 from pipelines.base.settings import Evaluation
 from pipelines.marts.computing import beginning
+from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
+from pipelines.marts.judging.queue_numbers import QUEUES, queue_numbers
 from pipelines.marts.mart import ROW_NUMBERS, Given, Mart, Step
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.polled import STEP as POLLED
@@ -51,7 +53,14 @@ def computed(
     mart: Mart, tables: Mapping[str, pa.Table], state: State | None = None, **options: Any
 ) -> tuple[list[Row], State]:
     """Rows of one call, in the order of seq, and what is carried on."""
-    given = {name: tables[name] if name in tables else _nothing(name) for name in mart.reads}
+    given = {
+        name: tables[name] if name in tables else _nothing(name)
+        for name in mart.reads
+        if name != QUEUE_NUMBERS
+    }
+    if QUEUE_NUMBERS in mart.reads:  # A number need only be the same within a cycle.
+        known = {"queues": QUEUES.empty_table()}
+        given[QUEUE_NUMBERS] = queue_numbers(Given(given, known, Evaluation())).rows
     carried = {**beginning(mart), **(state or {})}
     made = mart.compute(Given(given, carried, Evaluation(), **options))
     rows = made.rows.to_pylist()
