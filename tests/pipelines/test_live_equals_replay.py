@@ -45,7 +45,11 @@ ROWS_PER_CYCLE = 500
 
 @pytest.mark.parametrize(
     "shared_bytes",
-    [pytest.param(0, id="two stages"), pytest.param(SHARED_BYTES, id="one stage")],
+    [
+        pytest.param(0, id="two stages"),
+        # The stream that is killed by SIGKILL and the demo have one, and the same rows.
+        pytest.param(SHARED_BYTES, id="one stage", marks=pytest.mark.slow),
+    ],
 )
 def test_executors_of_spark_write_the_rows_that_one_process_writes(
     spark: SparkSession, computed_lake: Path, fresh_lake: Callable[[], Path], shared_bytes: int

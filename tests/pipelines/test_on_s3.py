@@ -45,15 +45,9 @@ def s3() -> Iterator[Mapping[str, str]]:
 
 @pytest.fixture(scope="module")
 def lake(s3: Mapping[str, str], incident_bronze: Path) -> Lake:
-    """The story's bronze in the store, and its gold as `tidemark pipeline run` computes it."""
+    """The story's bronze in the store, and its gold."""
     home = put(incident_bronze, ROOT)
-    with started(
-        *("pipeline", "run", "--lake", ROOT, "--cycle-ms", "0", "--rows-per-cycle", "1500"),
-        *("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms)),
-    ) as driver:
-        await_line(driver, STORY_ENDS)
-        driver.terminate()
-        assert driver.wait(60) == 0
+    run_to_the_end(live_driver(in_process, home, evaluation=SHORT, pace=Pace()))
     return home
 
 
@@ -87,23 +81,31 @@ def test_gold_in_a_store_is_the_gold_on_a_disk(lake: Lake, computed_lake: Path) 
     assert everything(lake.root) == everything(computed_lake)
 
 
+HANDLE = """
+from pipelines import tm
+
+def answer(place):
+    asked = tm.connect(place)
+    first = asked.stalls().rows["window_id"][0]
+    return [len(asked.stalls()), len(asked.groups()), asked.explain(first).verdict]
+"""
+
+
 def test_the_notebooks_handle_asks_a_lake_in_a_store(lake: Lake, computed_lake: Path) -> None:
-    script = (
-        "import json, sys; from pipelines import tm; asked = tm.connect(sys.argv[1]);"
-        "print(json.dumps([len(asked.stalls()), len(asked.groups()),"
-        " asked.explain(asked.stalls().rows['window_id'][0]).verdict]))"
-    )
-
-    assert answer_of(script, lake.root) == answer_of(script, str(computed_lake))
+    stored, on_disk = answers_of(HANDLE, lake.root, str(computed_lake))
+    assert stored == on_disk
 
 
-def answer_of(script: str, place: str) -> Any:
-    """What a process prints that asks a lake, as JSON."""
+def answers_of(script: str, *places: str) -> list[Any]:
+    """What a process finds that asks lakes by the function `answer` of a script."""
+    script += "\nimport json, sys\n"
+    script += "print('\\x1e' + json.dumps([answer(place) for place in sys.argv[1:]]))"
     done = subprocess.run(
-        [sys.executable, "-c", script, place], capture_output=True, text=True, check=False
+        [sys.executable, "-c", script, *places], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.rpartition("\x1e")[2])
+    found: list[Any] = json.loads(done.stdout.rpartition("\x1e")[2])
+    return found
 
 
 def test_the_dashboard_shows_a_lake_in_a_store(lake: Lake, computed_lake: Path) -> None:
@@ -152,21 +154,24 @@ def asked(url: str, body: bytes | None = None) -> bytes:
     return found
 
 
+CELLS = """
+from IPython.core.interactiveshell import InteractiveShell
+
+def run(cell):
+    return InteractiveShell.instance().run_cell(cell, store_history=False)
+
+def answer(place):
+    run("from pipelines import tm").raise_error()
+    run(f"asked = tm.connect({place!r})").raise_error()
+    group = run("asked.groups().rows['group'][0]").result
+    drawn = run(f"len(asked[{group!r}].plot().data)").result
+    return [group, run("asked.stalls()").result._repr_html_(), drawn]
+"""
+
+
 def test_a_notebook_cell_shows_a_lake_in_a_store(lake: Lake, computed_lake: Path) -> None:
     """What IPython prints of an answer and draws of it, cell by cell."""
-    script = (
-        "import json, sys; from IPython.core.interactiveshell import InteractiveShell;"
-        "shell = InteractiveShell.instance();"
-        "run = lambda cell: shell.run_cell(cell, store_history=False);"
-        "run('from pipelines import tm').raise_error();"
-        "run(f'asked = tm.connect({sys.argv[1]!r})').raise_error();"
-        "group = run('asked.groups().rows[\"group\"][0]').result;"
-        "print('\\x1e' + json.dumps([group, run('asked.stalls()').result._repr_html_(),"
-        " run(f'len(asked[{group!r}].plot().data)').result]))"
-    )
-
-    group, shown, drawn = answer_of(script, lake.root)
-    of_disk = answer_of(script, str(computed_lake))
+    (group, shown, drawn), of_disk = answers_of(CELLS, lake.root, str(computed_lake))
     assert [group, table_of(shown), drawn] == [of_disk[0], table_of(of_disk[1]), of_disk[2]]
     assert "dead-queue" in table_of(shown)
     assert drawn > 0
@@ -177,20 +182,41 @@ def table_of(html: str) -> str:
     return html.partition("<table")[2].partition("</table>")[0]
 
 
+# Spark's process is that of lakes on a disk, and what it does to a store is done above without it.
 @pytest.mark.slow
-def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(
-    lake: Lake, computed_lake: Path
+def test_the_process_that_a_user_starts_computes_the_same(
+    s3: Mapping[str, str], incident_bronze: Path, computed_lake: Path
 ) -> None:
-    script = (
-        "import json, sys; from pipelines import tm; asked = tm.connect(sys.argv[1]);"
-        "spark = asked.spark(tables=('consumer_lag', 'lifecycle'));"
-        "rows = spark.sql('SELECT `group`, observed_date, count(*), sum(lag_messages), max(seq),"
-        " max(observed_at) FROM consumer_lag GROUP BY 1, 2 ORDER BY 1').collect();"
-        "facts = spark.sql('SELECT event_date, max(seq) FROM lifecycle GROUP BY 1').collect();"
-        "print(json.dumps([str(rows), str(facts)]))"
+    home = put(incident_bronze, f"s3://{BUCKET}/by-process")
+    with started(
+        *("pipeline", "run", "--lake", home.root, "--cycle-ms", "0", "--rows-per-cycle", "1500"),
+        *("--window-ms", str(SHORT.window_ms), "--slide-ms", str(SHORT.slide_ms)),
+    ) as driver:
+        await_line(driver, STORY_ENDS)
+        driver.terminate()
+        assert driver.wait(60) == 0
+    assert everything(home.root) == everything(computed_lake)
+
+
+BY_SPARK = """
+from pipelines import tm
+
+def answer(place):
+    spark = tm.connect(place).spark(tables=("consumer_lag", "lifecycle"))
+    lags = spark.sql(
+        "SELECT `group`, observed_date, count(*), sum(lag_messages), max(seq), max(observed_at)"
+        " FROM consumer_lag GROUP BY 1, 2 ORDER BY 1"
     )
-    lags, facts = answer_of(script, lake.root)
-    assert [lags, facts] == answer_of(script, str(computed_lake))
+    facts = spark.sql("SELECT event_date, max(seq) FROM lifecycle GROUP BY 1")
+    return [str(lags.collect()), str(facts.collect())]
+"""
+
+
+@pytest.mark.slow
+def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, computed_lake: Path) -> None:
+    found, of_disk = (answers_of(BY_SPARK, place)[0] for place in (lake.root, str(computed_lake)))
+    assert found == of_disk
+    lags, facts = found
     assert "Row(group=" in lags
     assert "Row(event_date=" in facts
 

@@ -36,7 +36,14 @@ PLANNED_TO = datetime(2026, 3, 1, 12, 2, 20, tzinfo=UTC)
 """To when the cycle that was under way had been planned."""
 
 
-@pytest.fixture(params=["plans-without-days", "readers-noted"])
+OLDEST, NEWER = EARLIER = ("plans-without-days", "readers-noted")
+# Every reader reads both; what goes on is the same from there.
+goes_on = pytest.mark.parametrize(
+    "lake", [OLDEST, pytest.param(NEWER, marks=pytest.mark.slow)], indirect=True
+)
+
+
+@pytest.fixture(params=EARLIER)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     with tarfile.open(FROZEN / f"{request.param}.tar.xz") as packed:
         packed.extractall(tmp_path / "lake", filter="data")
@@ -83,6 +90,7 @@ def test_every_reader_answers(lake: Lake) -> None:
     assert looked.rows["group_state"]["state"].to_list() == ["OK", "STALLED"]
 
 
+@goes_on
 def test_it_is_gone_on_with_and_what_was_known_stays_as_it_was(lake: Lake) -> None:
     before = {cycle: answers(lake, cycle) for cycle in (1, 2)}
 
@@ -100,6 +108,7 @@ def test_it_is_gone_on_with_and_what_was_known_stays_as_it_was(lake: Lake) -> No
     assert go_on(lake) == []
 
 
+@goes_on
 def test_from_then_on_gold_is_what_it_would_be_if_all_was_computed_now(
     lake: Lake, tmp_path: Path
 ) -> None:
@@ -119,6 +128,7 @@ def test_from_then_on_gold_is_what_it_would_be_if_all_was_computed_now(
     assert not revisions.is_duplicated().any()
 
 
+@goes_on
 def test_who_is_killed_on_the_way_begins_it_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +158,7 @@ def test_other_settings_than_those_of_its_run_are_refused(lake: Lake) -> None:
     assert Plans.is_of_earlier_version(lake)
 
 
+@goes_on
 def test_it_is_replayed_with_its_own_settings_and_checked_once_it_is_gone_on_with(
     lake: Lake, tmp_path: Path
 ) -> None:

@@ -160,7 +160,7 @@ def size_of(store: MessageStore, physical_offset: int) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@seeded(10)
+@seeded(6)
 def test_promises_hold_over_kills_and_power_cuts(seed: int, mode: str) -> None:
     async def scenario(world: World) -> None:
         story = Story(world, mode)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from demo.plan import DURATION_S_MIN
 from tests.integration.demo.process_list import marked
 
-SEED, DURATION_S = 1, 120
+SEED, DURATION_S = 1, DURATION_S_MIN
 RUN_TIMEOUT_S = 900
 
 

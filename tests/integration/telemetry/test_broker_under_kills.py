@@ -232,7 +232,7 @@ async def play(engine: KillableEngine, record: Record, kills: int) -> int:
 
 
 @pytest.mark.timeout(300)
-@kills(7, in_full=20)
+@kills(4, in_full=20)
 def test_commits_are_in_delta_exactly_as_the_clients_were_answered(
     tmp_path: Path, kills: int
 ) -> None:

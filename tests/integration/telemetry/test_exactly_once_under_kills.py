@@ -122,7 +122,7 @@ def expected_row(number: int) -> tuple[str, Row]:
 
 
 @pytest.mark.timeout(240)
-@kills(7, in_full=20)
+@kills(4, in_full=20)
 def test_every_fact_is_shipped_exactly_once_whatever_is_killed(tmp_path: Path, kills: int) -> None:
     store, lake = tmp_path / "store", tmp_path / "lake"
     record = Record()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
@@ -218,10 +219,11 @@ def test_who_is_done_after_each_rest_keeps_up(schedules: list[Schedule]) -> None
         assert verdicts(rows_from(gold, begin)) == {("OK", "STEADY")}
 
 
-def test_swings_do_not_depend_on_cuts() -> None:
+# A cycle for each shipment is 300 cycles; `test_judges_over_any_cut` draws cuts as short.
+@pytest.mark.parametrize("every", [37, pytest.param(1, marks=pytest.mark.slow)])
+def test_swings_do_not_depend_on_cuts(every: int) -> None:
     schedules = (SHORT_TEETH, batches(120), batches(300, reports=False))
     facts = bronze(rows_of(*(one.work(1500) for one in schedules)))
     shipments = len(horizons_of(facts))
     whole = run(JUDGES, facts, Evaluation())
-    for every in (1, 37):
-        assert run(JUDGES, facts, Evaluation(), ends=range(0, shipments, every)) == whole
+    assert run(JUDGES, facts, Evaluation(), ends=range(0, shipments, every)) == whole
