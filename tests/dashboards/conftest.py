@@ -85,8 +85,8 @@ def windows(browser: Browser) -> Windows:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    database = jobs_shown.a_database(tmp_path)
-    yield House(database, jobs_shown.address_of(tmp_path), jobs_shown.store_jobs(database))
+    database, numbers = jobs_shown.a_filled_database(tmp_path)
+    yield House(database, jobs_shown.address_of(tmp_path), numbers)
     database.close()
 
 

@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pipelines.database.clock import machine_ms
@@ -21,20 +22,24 @@ from pipelines.scheduler.roles import Actor
 from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store import people
 from pipelines.scheduler.store.audit import Change
+from tests.sqlite_databases import filled_by, laid_in
 
 PASSWORD = "correct horse battery"
 TOKEN = "a token of tests"
 READY_WITHIN_S = 30
 
 
-def address_in(folder: Path) -> str:
-    """Of the database of a folder."""
-    return f"sqlite:///{folder / 'tidemark.db'}"
-
-
 def write_jobs(folder: Path) -> Database:
     """Our own jobs, none of them started, and the three people."""
-    database = Database.at(address_in(folder))
+    return Database.at(laid_in(folder, _of_jobs()))
+
+
+@cache
+def _of_jobs() -> bytes:
+    return filled_by(_write)[0]
+
+
+def _write(database: Database) -> None:
     change = Change("root", machine_ms())
     service = JobService(database, Actor("root", is_admin=True), machine_ms)
     install(service, is_started=False)
@@ -44,7 +49,6 @@ def write_jobs(folder: Path) -> Database:
     people.add_user(database, "bob", change, group_ids=[other], password=PASSWORD)
     people.add_user(database, "cy", change, group_ids=[own], password=PASSWORD)
     assert acting(database, "cy").group_ids == {own}
-    return database
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pipelines.scheduler.store import groups, jobs, people, registry
 from pipelines.scheduler.store.audit import Change
 from pipelines.scheduler.store.run_rows import planned_row
 from pipelines.scheduler.store.tables import job_users, runs
+from tests.sqlite_databases import address_in, filled_by, laid_in
 
 NOW_MS = 1_780_000_000_000
 MINUTE_MS = 60_000
@@ -42,11 +43,22 @@ def visitors_of(address: str, *, is_local: bool = True) -> Visitors:
 
 
 def a_database(folder: Path) -> Database:
-    return Database.at(address_of(folder))
+    return Database.at(laid_in(folder))
 
 
 def address_of(folder: Path) -> str:
-    return f"sqlite:///{folder / 'tidemark.db'}"
+    return address_in(folder)
+
+
+@cache
+def _of_house() -> tuple[bytes, dict[str, int]]:
+    return filled_by(store_jobs)
+
+
+def a_filled_database(folder: Path) -> tuple[Database, dict[str, int]]:
+    """A database of the house of `store_jobs`, and its numbers by name."""
+    file, numbers = _of_house()
+    return Database.at(laid_in(folder, file)), dict(numbers)
 
 
 def add_people(database: Database, *, ann: int) -> None:

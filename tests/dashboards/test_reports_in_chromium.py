@@ -20,11 +20,12 @@ from dashboards.url_state import report_path
 from pipelines.platform_jobs.job_commands import VARIABLE
 from pipelines.scheduler.store.audit import audit_of
 from tests.dashboards.conftest import FRESH
-from tests.dashboards.jobs_at_work import PASSWORD, address_in, at_work, write_jobs
+from tests.dashboards.jobs_at_work import PASSWORD, at_work, write_jobs
 from tests.dashboards.served import Windows, serving, visiting
 from tests.dashboards.test_pages_in_chromium import THEMES, keep_picture
 from tests.gold_lake import write_gold_lake
 from tests.reported_lake import HOSTILE, Reported, write_reports
+from tests.sqlite_databases import address_in
 from tests.unit.reports.test_digest_and_sending import RECEIVERS
 
 AT_WORK_MS = 60_000

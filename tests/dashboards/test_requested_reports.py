@@ -40,9 +40,10 @@ from pipelines.scheduler.store import registry, results, sessions
 from pipelines.scheduler.store.audit import audit_of
 from pipelines.scheduler.store.jobs import JobChanged
 from tests.dashboards.conftest import FRESH
-from tests.dashboards.jobs_at_work import PASSWORD, address_in, write_jobs
+from tests.dashboards.jobs_at_work import PASSWORD, write_jobs
 from tests.dashboards.test_alerts_page import shown
 from tests.reported_lake import Reported, write_reports
+from tests.sqlite_databases import address_in
 from tests.unit.reports.test_digest_and_sending import RECEIVERS
 
 EXECUTOR = "http://127.0.0.1:9999/"

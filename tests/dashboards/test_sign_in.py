@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from pipelines.scheduler.store.tables import job_users
 from tests.dashboards.conftest import FRESH
 from tests.dashboards.served import Windows, serving, visiting
 from tests.integration.client.cluster_users import eventually
+from tests.sqlite_databases import filled_by, laid_in
 
 PASSWORD = "correct horse battery"
 NOW_MS = 1_780_000_000_000
@@ -50,11 +52,20 @@ class Clock:
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     """Ann, who has a password; Bob, who has none."""
-    made = Database.at(f"sqlite:///{tmp_path / 'tidemark.db'}")
-    people.add_user(made, "ann", Change("root", NOW_MS), is_admin=True, password=PASSWORD)
-    people.add_user(made, "bob", Change("root", NOW_MS))
+    made = Database.at(laid_in(tmp_path, _of_both()))
     yield made
     made.close()
+
+
+@cache
+def _of_both() -> bytes:
+    """Made once: to hash a password takes its time."""
+
+    def add(database: Database) -> None:
+        people.add_user(database, "ann", Change("root", NOW_MS), is_admin=True, password=PASSWORD)
+        people.add_user(database, "bob", Change("root", NOW_MS))
+
+    return filled_by(add)[0]
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ import psycopg
 
 from pipelines.alerting.alerts import Alert, Notice, State, fingerprint_of
 from tests.integration.client.database_servers import postgresql
+from tests.sqlite_databases import laid_in
 
 LAKE = "file:///lake"
 NOW_US = 1_780_000_000_000_000
@@ -59,7 +60,7 @@ def emptied(address: str) -> str:
 
 
 def sqlite_address(folder: Path) -> str:
-    return f"sqlite:///{folder / 'tidemark.db'}"
+    return laid_in(folder)
 
 
 def an_alert(queue: int = 0, **changed: Any) -> Alert:
