@@ -47,7 +47,7 @@ class Story:
 
     def judge(self) -> None:
         """Compute what is new; page and reader look as they do between two cycles."""
-        run_to_the_end(driver_of(self.lake, evaluation=Evaluation()))
+        run_to_the_end(driver_of(self.lake, evaluation=Evaluation(), buckets=1))
         reading = self.reading()
         for table in ("group_state", "consumer_lag"):
             followed, anew = self.followed.newest(table, reading), reading.newest(table)

@@ -111,7 +111,7 @@ class Room:
             yield at_s
             for broker in brokers:
                 broker.ship()
-            run_to_the_end(driver_of(self.story.lake, evaluation=Evaluation()))
+            run_to_the_end(driver_of(self.story.lake, evaluation=Evaluation(), buckets=1))
             self.now_us = START_US + at_s * SECOND_US
             party.look()
             party.keep_history()

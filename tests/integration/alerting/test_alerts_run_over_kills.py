@@ -129,7 +129,7 @@ class World:
         for at_s in self.story.steps(self.story.at_s + seconds, self._broker, step_s=10):
             keeps_up(self._broker, "well", 10 * at_s)
             report(self._broker, at_s)
-        run_to_the_end(driver_of(self.story.lake, evaluation=Evaluation()))
+        run_to_the_end(driver_of(self.story.lake, evaluation=Evaluation(), buckets=1))
 
     def state_of(self, group: str) -> State | None:
         database = Database.at(self._address)
