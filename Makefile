@@ -13,6 +13,8 @@ JOBS ?= 2
 TESTS ?= tests
 
 export PYTHONHASHSEED := 0
+# What is loaded is compiled once, also where a shell forbids to keep it.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq test-wheel new-lives record-mqadmin sim crash-states kill-loop chaos kill-scheduler kill-alerts fuzz mutants check format bench clean
@@ -50,8 +52,8 @@ kills: setup-run  ## Kill brokers and consumers, KILLS=102 times, and score what
 test: setup  ## The whole suite, shared by JOBS=2 processes.
 	.venv/bin/pytest -n $(JOBS) $(TESTS)
 
-test-fast: setup-python  ## Unit, property and architecture tests only; without Java and browser.
-	.venv/bin/pytest -n $(JOBS) tests/unit tests/property tests/architecture
+test-fast: setup-python  ## Unit, property and architecture tests that are quick; without Java and browser.
+	.venv/bin/pytest -n $(JOBS) tests/unit tests/property tests/architecture --fast
 
 explore: setup  ## The properties, with examples that no run had before.
 	.venv/bin/pytest -n $(JOBS) --hypothesis-profile=explore -m "hypothesis and not slow" $(TESTS)

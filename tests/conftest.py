@@ -42,6 +42,7 @@ os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
 TESTS = Path(__file__).parent
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", UNTIMED, derandomize=True)
+settings.register_profile("fast", UNTIMED, derandomize=True, max_examples=30)
 settings.register_profile("explore", UNTIMED, print_blob=True)
 settings.load_profile("same")
 ORDER = (
@@ -84,6 +85,30 @@ SHARED_ORDER = (
     "unit",
 )
 """In which order several processes take their shares: by how long one of them can last."""
+NOT_FAST = (
+    "architecture/test_style.py",
+    "property/alerting",
+    "property/pipelines",
+    "property/protocol/test_reading_costs.py",
+    "property/protocol/test_wire_laws.py",
+    "property/store/test_damage_below_the_synced_position.py",
+    "property/telemetry/test_frame_codec.py",
+    "property/test_hostile_bytes.py",
+    "unit/alerting/test_derived_figures.py",
+    "unit/alerting/test_rule_files.py",
+    "unit/expectations",
+    "unit/mutants",
+    "unit/pipelines",
+    "unit/protocol/test_consume_stats_list.py",
+    "unit/reports",
+    "unit/store/test_index_sums.py",
+    "unit/telemetry/test_short_logs.py",
+    "unit/test_exit_codes.py",
+    "unit/test_shares_of_the_suite.py",
+)
+"""Folders and files that `--fast` leaves out: three quarters of the CPU time of unit, property and
+architecture tests, most of it for lakes that are written and asked.
+"""
 
 
 BROWSER_ARGUMENTS = (
@@ -98,10 +123,25 @@ BROWSER_ARGUMENTS = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option of `make test-fast`."""
+    parser.addoption("--fast", action="store_true", help="leave out what takes long")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is left out is not even loaded."""
+    if not config.getoption("fast") or not collection_path.is_relative_to(TESTS):
+        return None
+    place = str(collection_path.relative_to(TESTS))
+    return any(_is_in(place, dear) for dear in NOT_FAST) or None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Give Spark and every process a test starts the Java and the commands of `.venv`; what they
     compile is kept, or a thousand processes would compile the same rooms, each 0.3 s and more.
     """
+    if config.getoption("fast"):
+        settings.load_profile("fast")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     environment = Path(sys.prefix)

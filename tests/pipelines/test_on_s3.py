@@ -213,7 +213,9 @@ def answer(place):
 
 
 @pytest.mark.slow
-def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(lake: Lake, computed_lake: Path) -> None:
+def test_spark_reads_a_lake_in_a_store_as_it_reads_one_on_a_disk(
+    lake: Lake, computed_lake: Path
+) -> None:
     found, of_disk = (answers_of(BY_SPARK, place)[0] for place in (lake.root, str(computed_lake)))
     assert found == of_disk
     lags, facts = found

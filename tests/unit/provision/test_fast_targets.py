@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import NOT_FAST
+
 ROOT = Path(__file__).parents[3]
 NEEDS_MORE = {"spark", "browser", "chromium_path", "apache_rocketmq", "java_checks"}
 """Fixtures that start a JVM or a browser."""
@@ -18,6 +20,12 @@ BRINGS_MORE = re.compile(r"-m provision (?:run|rocketmq|test|slow)\b")
 """Commands that bring Java, jars or a browser."""
 STARTS = {"main", "provide", "set_up_again"}
 """Functions that are such a command, by its scope."""
+
+
+def test_what_the_fast_tests_leave_out_is_there_and_lies_in_their_folders() -> None:
+    for place in NOT_FAST:
+        assert (ROOT / "tests" / place).exists(), place
+        assert place.startswith(FAST_FOLDERS)
 
 
 @pytest.mark.parametrize("target", ["test-fast", "check", "format"])
