@@ -47,9 +47,9 @@ STORIES = {
 
 def test_the_same_work_gives_the_same_verdicts_however_often_it_is_committed() -> None:
     works = [replace(work, commit_s=s) for work, _ in STORIES.values() for s in COMMITS_S]
-    told = [(states(gold), windows(gold)) for gold in played_beside(works)]
+    found = [(states(gold), windows(gold)) for gold in played_beside(works)]
     for number, (story, (_, expected)) in enumerate(STORIES.items()):
-        often, *others = told[number * len(COMMITS_S) :][: len(COMMITS_S)]
+        often, *others = found[number * len(COMMITS_S) :][: len(COMMITS_S)]
         assert [state for _, state in often[0]] == expected, story
         assert others == [often] * len(others), story
 
