@@ -7,6 +7,7 @@ every 5 s, a failed message is tried once more, and a stall is judged over 10 s 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,8 +152,9 @@ class OwnCast(Cast):
         super().__init__(plan, roles)
         namesrv = ("namesrv", "--port", str(roles.namesrv_port))
         self.name_server = self._actor("namesrv", tidemark(*namesrv, *_access_options(roles)))
-        self.broker = self._actor("broker", tidemark("broker", *_broker_options(roles)))
-        self.reporter = self._actor(
+        options = broker_options(roles, store=roles.store, port=roles.broker_port)
+        self.broker: Actor = self._actor("broker", tidemark("broker", *options))
+        self.reporter: Actor = self._actor(
             "shipper", tidemark("shipper", "--store", str(roles.store), *self._lake)
         )
         self.producer = self._actor("producer", _producer_command(roles), talks=True)
@@ -172,15 +174,18 @@ def _dash_options(roles: Roles) -> list[str]:
     return [*port, "--namesrv", roles.namesrv] if roles.accounts is None else port
 
 
-def _broker_options(roles: Roles) -> list[str]:
+def broker_options(
+    roles: Roles, *, store: Path, port: int, more: Mapping[str, str] | None = None
+) -> list[str]:
+    """Options of one broker, with settings beyond those that all brokers of a demo have."""
     settings = {
         "brokerClusterName": CLUSTER_NAME,
         "brokerName": BROKER_NAME,
         "messageDelayLevel": DELAY_LEVELS,
         "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_BYTES),
-    }
-    options = ["--store", str(roles.store), "--namesrv", roles.namesrv]
-    options += ["--port", str(roles.broker_port), "--flush", "async", "--lake", "none"]
+    } | dict(more or {})
+    options = ["--store", str(store), "--namesrv", roles.namesrv]
+    options += ["--port", str(port), "--flush", "async", "--lake", "none"]
     for key, value in settings.items():
         options += ["--set", f"{key}={value}"]
     return options + _access_options(roles)

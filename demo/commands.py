@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from demo.kinds import OWN, ROCKETMQ
+from demo.kinds import OWN, RAFT, ROCKETMQ
 from demo.plan import Incident, make_plan
 from demo.report import print_verdict, wide_console
 from demo.stage import Settings, perform
@@ -37,6 +37,10 @@ def demo(
         bool,
         typer.Option("--accounts", help="Give each client an account, let nobody else in."),
     ] = False,
+    raft: Annotated[
+        bool,
+        typer.Option("--raft", help="Play on three brokers that elect their leader; it dies."),
+    ] = False,
     rocketmq: Annotated[
         bool,
         typer.Option(
@@ -51,7 +55,9 @@ def demo(
     """
     bring_spark()  # Here, where somebody sees the bar, and not in a process of the stage.
     console = wide_console()
-    kind = ROCKETMQ if rocketmq else OWN
+    if raft and rocketmq:
+        raise typer.BadParameter("play on one kind of cluster", param_hint="--raft, --rocketmq")
+    kind = ROCKETMQ if rocketmq else RAFT if raft else OWN
     duration_s = DURATION_S_DEFAULT if for_s is None else for_s
     plan = make_plan(seed, duration_s, skip or (), kind.looks)
     linger = for_s is None and not headless

@@ -12,6 +12,7 @@ from demo import looks, observed_looks
 from demo.cast import Cast, OwnCast
 from demo.looks import Look
 from demo.plan import Incident
+from demo.raft_cast import RaftCast
 from demo.rocketmq_cast import RocketMQCast
 
 
@@ -25,4 +26,5 @@ class Kind:
 
 
 OWN = Kind(OwnCast, looks.LOOKS)
+RAFT = Kind(RaftCast, looks.LOOKS_OF_A_GROUP)
 ROCKETMQ = Kind(RocketMQCast, observed_looks.LOOKS)

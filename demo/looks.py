@@ -100,6 +100,23 @@ def look_for_broker_kill(scene: Scene | None, gold: Gold) -> str:
     return "" if rows.is_empty() else f"duplicate_risk_windows: {rows['evidence'][0]}"
 
 
+def look_for_fail_over(scene: Scene | None, gold: Gold) -> str:
+    """Another node leads, in a later epoch, and reports how far the others are."""
+    del scene
+    rows = gold["replication_health"]
+    if rows.is_empty():
+        return ""
+    rows = rows.drop_nulls("epoch").sort("epoch", "observed_at")
+    epochs = rows["epoch"].unique(maintain_order=True).to_list()
+    if len(epochs) < 2:
+        return ""
+    first = rows.filter(pl.col("epoch") == epochs[-1]).row(0, named=True)
+    return (
+        f"replication_health: epoch {first['epoch']} of {first['broker']} since "
+        f"{first['observed_at']:%H:%M:%S} UTC, before it {epochs[-2]}"
+    )
+
+
 LOOKS: Mapping[Incident, Look] = {
     Incident.FROZEN_HEAD: look_for_frozen_head,
     Incident.POISON: look_for_poison,
@@ -107,3 +124,5 @@ LOOKS: Mapping[Incident, Look] = {
     Incident.JOIN: look_for_join,
     Incident.BROKER_KILL: look_for_broker_kill,
 }
+
+LOOKS_OF_A_GROUP: Mapping[Incident, Look] = {**LOOKS, Incident.BROKER_KILL: look_for_fail_over}

@@ -124,11 +124,17 @@ class Actor:
         `wait_for_line` does; nothing is started where `heed` raises.
         """
         heed()
-        said_bytes = self._said_bytes()
+        said_bytes = self.said_bytes()
         self.start()
-        self.wait_for_line(self._ready, within_s=within_s, offset_bytes=said_bytes, heed=heed)
+        self.wait_until_ready(within_s=within_s, offset_bytes=said_bytes, heed=heed)
 
-    def _said_bytes(self) -> int:
+    def wait_until_ready(
+        self, *, within_s: float, offset_bytes: int, heed: Callable[[], None] = _nothing
+    ) -> None:
+        """Wait for the line in which it says, behind `offset_bytes`, that it is ready."""
+        self.wait_for_line(self._ready, within_s=within_s, offset_bytes=offset_bytes, heed=heed)
+
+    def said_bytes(self) -> int:
         """How much it has said so far, over all its lives."""
         return self.log.stat().st_size if self.log.exists() else 0
 

@@ -30,6 +30,7 @@ READ_TABLES = (
     "duplicate_risk_windows",
     "rebalances",
     "dead_letters",
+    "replication_health",
     "dq_results",
 )
 
