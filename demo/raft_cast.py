@@ -25,26 +25,26 @@ class Ensemble(Actor):
 
     def __init__(self, name: str, actors: Sequence[Actor], logs: Path) -> None:
         super().__init__(name, [], logs)
-        self._actors = list(actors)
+        self.actors = list(actors)
 
     @property
     def running(self) -> bool:
         """Do all of them live?"""
-        return all(actor.running for actor in self._actors)
+        return all(actor.running for actor in self.actors)
 
     @property
     def exit_code(self) -> int | None:
         """How one of them ended; None while all run or before they began."""
-        return next((one.exit_code for one in self._actors if one.exit_code is not None), None)
+        return next((one.exit_code for one in self.actors if one.exit_code is not None), None)
 
     @property
     def pid(self) -> int:
         """The number of the first one."""
-        return self._actors[0].pid
+        return self.actors[0].pid
 
     def start(self) -> None:
         """Start those that do not run."""
-        for actor in self._actors:
+        for actor in self.actors:
             if not actor.running:
                 actor.start()
 
@@ -53,25 +53,25 @@ class Ensemble(Actor):
     ) -> None:
         """Start those that do not run, and wait until each of them is ready. Raises StageError."""
         heed()
-        begun = [(actor, actor.said_bytes()) for actor in self._actors if not actor.running]
+        begun = [(actor, actor.said_bytes()) for actor in self.actors if not actor.running]
         self.start()
         for actor, offset_bytes in begun:
             actor.wait_until_ready(within_s=within_s, offset_bytes=offset_bytes, heed=heed)
 
     def ask_to_stop(self) -> None:
         """SIGTERM to all."""
-        for actor in self._actors:
+        for actor in self.actors:
             actor.ask_to_stop()
 
     def finish(self) -> None:
         """Wait for the end of each."""
-        for actor in self._actors:
+        for actor in self.actors:
             actor.finish()
 
     def last_words(self) -> str:
         """What the one says that has ended, or the first one."""
-        ended = [actor for actor in self._actors if actor.exit_code is not None]
-        return (ended or self._actors)[0].last_words()
+        ended = [actor for actor in self.actors if actor.exit_code is not None]
+        return (ended or self.actors)[0].last_words()
 
 
 class Group(Ensemble):
@@ -122,7 +122,7 @@ class RaftCast(OwnCast):
             )
             for number, (store, port) in enumerate(zip(stores, own, strict=True))
         ]
-        self.broker = Group(brokers, roles, own)
+        self.broker: Group = Group(brokers, roles, own)
         shippers = [
             self._actor(
                 f"shipper-n{number}", tidemark("shipper", "--store", str(store), *self._lake)

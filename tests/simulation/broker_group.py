@@ -147,6 +147,7 @@ class GroupClient:
         self.topics: dict[str, bool | None] = dict.fromkeys(SHORT_LIVED, False)
         """Is it there? None: nobody knows."""
         self.answers = 0
+        self.is_done = False
         self._raw: RawClient
 
     async def start(self) -> None:
@@ -157,9 +158,9 @@ class GroupClient:
         self._raw.timeout_ms = 3000
 
     async def run(self) -> None:
-        """Ask for one thing after the other, until cancelled."""
+        """Ask for one thing after the other, until `is_done`."""
         choice = self.group.world.random
-        while True:
+        while not self.is_done:
             await asyncio.sleep(choice.uniform(0.0, 0.05))
             host = self.group.newest_master()
             if host is None:

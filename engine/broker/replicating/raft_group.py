@@ -213,6 +213,10 @@ class RaftGroup:
                 await self.orders.transfer("")
             except TidemarkError as error:
                 _log.warning("the others have to elect a leader: %s", error)
+        try:
+            await self.save_tables()
+        except TidemarkError as error:
+            _log.warning("the next start reads more of the log: %s", error)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*list(self._tasks), return_exceptions=True)
