@@ -108,7 +108,8 @@ class BrokerGroup:
             store = broker.state.store
             ends.add((store.physical_max, store.visible_end, group.raft.state.term))
             applied = group.tables.applied_offset
-            if applied != store.physical_max or store.dispatch_behind_bytes:
+            is_deleting = group.tables.visible_limit is not None
+            if applied != store.physical_max or store.dispatch_behind_bytes or is_deleting:
                 return False
         return len(ends) == 1
 
