@@ -108,7 +108,8 @@ class RaftGroup:
         tables.on_deleted = self._show
         tables.on_failed = self._fail
         tables.attach()
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._running: asyncio.Task[None] | None = None
+        """The node's own work."""
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -125,6 +126,13 @@ class RaftGroup:
         """
         await self._runtime.disk.off_loop(self._founding.load)
         await self.peers.start(self.name)
+        try:
+            await self._join()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _join(self) -> None:
         founders = await self._founding.agree(self._others, self.peers.who)
         ports = Ports(
             runtime=self._runtime,
@@ -138,19 +146,11 @@ class RaftGroup:
         shape = await shape_at_start(ports, self._store, self._founding, founders)
         await self.tables.find_deletions(self._store.visible_end)
         self._raft = RaftNode(ports, RaftSettings(), shape)
-        self._start_task(self._raft.run())
+        self._running = asyncio.get_running_loop().create_task(self._raft.run())
+        self._running.add_done_callback(self._ended)
         await self._caught_up()
 
-    def _start_task(self, work: Awaitable[None]) -> None:
-        async def run() -> None:
-            await work
-
-        task = asyncio.get_running_loop().create_task(run())
-        self._tasks[task] = None
-        task.add_done_callback(self._ended)
-
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
@@ -217,9 +217,9 @@ class RaftGroup:
             await self.save_tables()
         except TidemarkError as error:
             _log.warning("the next start reads more of the log: %s", error)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*list(self._tasks), return_exceptions=True)
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
         await self.peers.stop()
 
     # ---- what the node does -----------------------------------------------------------------
@@ -344,12 +344,11 @@ class RaftGroup:
         """Return when all that was recorded is committed, and this node still leads. Raises
         RequestRefused when that is not known.
         """
-        term, end = self._node.term, 0
+        term = self._node.term
         self._record()
         if not self._node.is_master or self.tables.has_news:
             raise _unknown()
-        end = self._store.physical_max
-        waiter = self._acks.when_met(term, end)
+        waiter = self._acks.when_met(term, self._store.physical_max)
         if await self.raft.read_index() is None:
             raise _unknown()
         if waiter is not None and not await asyncio.shield(waiter):
