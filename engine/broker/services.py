@@ -211,6 +211,7 @@ def _raft_group(
         AgreedTables,
         state,
         delete_here=deletions.delete_here,
+        deletions_ended=deletions.ended,
         file=TableFile(state.runtime, f"{config.config_folder}/{TABLES_FILE}", store.store_id),
         records=assembled(TableRecords, state),
     )
@@ -336,7 +337,7 @@ def _deletions(
 
 
 def _is_too_early(raft: RaftGroup | None) -> bool:
-    return raft is not None and raft.is_clock_ahead
+    return raft is not None and raft.is_clock_ahead()
 
 
 def _timers_of(state: BrokerState, sending: SendServices, raft: RaftGroup | None) -> DelayService:

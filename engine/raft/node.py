@@ -59,6 +59,8 @@ from engine.runtime import Runtime
 from engine.runtime.disk import Disk
 
 TICKS_PER_HEARTBEAT = 4
+LETTERS_HELD_MAX = 1000
+"""Letters that wait for a vote to be durable; the oldest are lost, and sent again."""
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +167,7 @@ class RaftNode:
         )
         self._events: deque[tuple[Event, bytes]] = deque()
         self._is_stepping = False
-        self._outbox: deque[Send] = deque()
+        self._outbox: deque[Send] = deque(maxlen=LETTERS_HELD_MAX)
         self._save: SaveVote | None = None
         self._save_wanted = asyncio.Event()
         self._reads: dict[int, asyncio.Future[int | None]] = {}
@@ -213,16 +215,16 @@ class RaftNode:
         return letter.sender
 
     def clock_is_ahead(self, bound_ms: int) -> bool:
-        """Is this node's clock ahead of those of a majority of voters, as far as they are heard
-        from, by more than that?
+        """Do fewer than a majority of voters, this node among them, have a clock that is not behind
+        its own by more than that, as far as they are heard from?
         """
-        state = self.state
-        heard_from_ms = self._clock.steady_ms() - 2 * state.settings.election_timeout_ms
-        found = [self._clocks[one] for one in state.members.voters if one in self._clocks]
-        behind = [
-            ahead for ahead, heard_ms in found if ahead > bound_ms and heard_ms > heard_from_ms
-        ]
-        return len(behind) >= state.members.majority
+        state, now_ms = self.state, self._clock.steady_ms()
+        heard_from_ms = now_ms - 2 * state.settings.election_timeout_ms
+        confirmed = 1
+        for one in state.members.voters:
+            ahead_ms, heard_ms = self._clocks.get(one, (0, heard_from_ms))
+            confirmed += one != state.node and heard_ms > heard_from_ms and ahead_ms <= bound_ms
+        return confirmed < state.members.majority
 
     def _signed(self, to: NodeId, message: Message, data: bytes = b"") -> Letter:
         return Letter(self.state.node, to, message, data, self._clock.now_ms())
@@ -324,6 +326,8 @@ class RaftNode:
             return None
         begin = log.offset_at(message.prev.index)
         end = begin + message.end - message.prev.index
+        if self._ports.log.read(begin, begin) is None:
+            return None  # Retention was faster; files are offered when the core has heard of it.
         if message.may_end_earlier:
             end = self._ports.log.whole_end(begin, end)
             message = replace(message, end=message.prev.index + end - begin)

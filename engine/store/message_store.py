@@ -357,7 +357,10 @@ class MessageStore:
         self._truncation.on_cut.append(callback)
 
     def refuse_puts_to(self, topic: str) -> None:
-        """Put nothing into the topic until it was deleted, or `allow_puts_to` was called."""
+        """Put nothing into the topic until it was deleted, or `allow_puts_to` was called. Raises
+        StorageError when it cannot be deleted, because there are too many.
+        """
+        self._deletion.check_room(topic)
         self._deletion.under_way[topic] = None
 
     def allow_puts_to(self, topic: str) -> None:

@@ -166,6 +166,9 @@ class QueueTable:
 
     def note_written(self, key: QueueKey, queue: ConsumeQueue) -> None:
         """Units were appended. Hot."""
+        # Whoever deletes the topic's earlier life late forgets what was given to this one.
+        if self._next_offsets.get(key, 0) < queue.max_offset:
+            self._next_offsets[key] = queue.max_offset
         self.dirty[key] = queue
         self.moved[key] = None
 

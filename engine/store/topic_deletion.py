@@ -94,20 +94,27 @@ class TopicDeletion:
             for _ in forget():
                 await asyncio.sleep(0)
             await self._remove(topic)
-            del self.under_way[topic]
+            self.under_way.pop(topic, None)
             return count
+
+    def check_room(self, topic: str) -> None:
+        """Raise StorageError when one more deletion would be too many."""
+        self.tombstones.check_room(topic, log_begin=self.log.min_offset)
 
     async def _write_down(
         self, topic: str, readers: EarlierReaders, end_offset: int | None
     ) -> None:
         log_begin = self.log.min_offset
-        self.tombstones.check_room(topic, log_begin=log_begin)
+        if end_offset is None:  # Else it is agreed on.
+            self.check_room(topic)
+        was_refused = topic in self.under_way
         self.under_way[topic] = None
         end = self.log.end_offset if end_offset is None else end_offset
         try:
             await self.tombstones.add(topic, end, log_begin=log_begin, readers=readers)
         except BaseException as error:
-            del self.under_way[topic]
+            if not was_refused:
+                del self.under_way[topic]
             if isinstance(error, StorageError) and not isinstance(error, DiskFull):
                 self.flusher.fail(f"deleting topic {topic}: {error}")  # Is it on disk? Unknown.
             raise

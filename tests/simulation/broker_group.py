@@ -8,8 +8,10 @@ not answered may hold or not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
@@ -49,16 +51,16 @@ class BrokerGroup:
         self.ends: list[str] = []
         """What ended brokers by itself, in words."""
 
-    async def start(self) -> None:
+    async def start(self, first: Sequence[str] = HOSTS) -> None:
         async def boot(runtime: Runtime) -> None:
             config = NameServerConfig(host=NAME_SERVER, access=VIRTUAL_HOSTS)
             await NameServer(runtime, config).start()
 
         await self.world.node(NAME_SERVER).boot(boot)
-        for host in HOSTS:
+        for host in first:
             self.boot(host)
 
-    def boot(self, host: str) -> None:
+    def boot(self, host: str, **other_settings: Any) -> None:
         """Begin a life of a host, unless it has one."""
         if self.world.node(host).up or host in self._booting:
             return
@@ -66,7 +68,7 @@ class BrokerGroup:
 
         async def live(runtime: Runtime) -> None:
             self._booting.discard(host)
-            broker = Broker(runtime, config_of(host))
+            broker = Broker(runtime, replace(config_of(host), **other_settings))
             await broker.start()
             self.brokers[host] = broker
             await broker.wait()
@@ -198,23 +200,30 @@ class GroupClient:
 
     async def report(self, offset: int) -> None:
         """A further offset; acknowledged, it is never less again."""
+        await self.report_of(TOPIC, offset)
+        self.committed = max(self.committed, offset)
+
+    async def report_of(self, topic: str, offset: int) -> None:
         fields = UpdateConsumerOffsetRequestHeader(
-            consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=offset
+            consumer_group=GROUP, topic=topic, queue_id=0, commit_offset=offset
         ).encode()
         await self._raw.done(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
-        self.committed = max(self.committed, offset)
 
     async def ask(self) -> None:
         """What is answered is at least what was acknowledged, and answered before."""
         if not self.committed:
             return
-        fields = QueryConsumerOffsetRequestHeader(
-            consumer_group=GROUP, topic=TOPIC, queue_id=0
-        ).encode()
-        answer = await self._raw.done(RequestCode.QUERY_CONSUMER_OFFSET, fields)
-        offset = OffsetResponseHeader.decode(answer.fields).offset
+        offset = await self.ask_of(GROUP)
         assert offset >= self.committed, f"{offset} after {self.committed} at {self._raw.address}"
         self.committed = offset
+
+    async def ask_of(self, group: str) -> int:
+        """Where a group stands. Raises RequestRefused."""
+        fields = QueryConsumerOffsetRequestHeader(
+            consumer_group=group, topic=TOPIC, queue_id=0, set_zero_if_not_found=False
+        ).encode()
+        answer = await self._raw.done(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        return OffsetResponseHeader.decode(answer.fields).offset
 
     async def change_topics(self) -> None:
         """Make a topic, or delete it: it is there, or not, from the answer on."""
@@ -247,7 +256,10 @@ class GroupClient:
         ).encode()
         await self._raw.done(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         self.topics[topic] = True
-        await self._raw.send(b"in " + topic.encode(), topic=topic)
+        await self.put_into(topic, b"in " + topic.encode())
+
+    async def put_into(self, topic: str, body: bytes) -> None:
+        await self._raw.send(body, topic=topic)
 
 
 def bodies(store: MessageStore, topic: str, begin: int = 0) -> list[bytes]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.foundation.errors import TidemarkError
+from engine.foundation.errors import RequestRefused, TidemarkError
+from engine.protocol.codes import ResponseCode
 from engine.protocol.headers import ChangeReplicaRequestHeader
 from tests.seeds import seeded
 from tests.simulation.broker_group import (
@@ -118,7 +119,10 @@ async def cut_off(world: World) -> None:
     others = [one for one in HOSTS if one != host]
     for other in others:
         world.network.partition(host, other)
-    question = asyncio.ensure_future(client.do(client.ask()))
+    questions = [
+        asyncio.ensure_future(client.do(client.ask())),
+        asyncio.ensure_future(client.do(ask_of_nobody(client))),
+    ]
     await asyncio.sleep(0.1)  # Nothing waits to be agreed on yet.
     promises = [
         client.do(client.report(3)),
@@ -127,7 +131,7 @@ async def cut_off(world: World) -> None:
         save_later(group, host),
         delete_last(client),
     ]
-    kept = await asyncio.gather(question, *promises, return_exceptions=True)
+    kept = await asyncio.gather(*questions, *promises, return_exceptions=True)
     assert all(isinstance(one, TidemarkError) for one in kept), kept
     await world.until("another leads", lambda: group.newest_master() in others, within_s=20)
     new = group.newest_master()
@@ -144,9 +148,30 @@ async def cut_off(world: World) -> None:
     group.boot(host)
     await world.until("all have the same log again", group.is_level, within_s=30)
     check(group, client, answers_min=6)
-    assert bodies(group.brokers[host].state.store, SHORT_LIVED[0]) == [
-        b"in " + SHORT_LIVED[0].encode()
-    ]
+    await goes_on(group, client, host)
+
+
+async def goes_on(group: BrokerGroup, client: GroupClient, host: str) -> None:
+    """Whoever leads goes on where the topic that was made again is."""
+    await group.world.until("somebody leads", lambda: bool(group.masters()), within_s=10)
+    if group.newest_master() != host:
+        await order(group, "TRANSFER", PEERS[HOSTS.index(host)])
+    await group.world.until("it leads", lambda: group.newest_master() == host, within_s=10)
+    client.ask_only(host)
+    await client.do(client.put_into(SHORT_LIVED[0], b"next"))
+    await group.world.until("all have the same log", group.is_level, within_s=30)
+    for one in HOSTS:
+        found = bodies(group.brokers[one].state.store, SHORT_LIVED[0])
+        assert found == [b"in " + SHORT_LIVED[0].encode(), b"next"], one
+
+
+async def ask_of_nobody(client: GroupClient) -> None:
+    """That a group has no offset is an answer as well."""
+    try:
+        await client.ask_of("nobody")
+    except RequestRefused as error:
+        assert error.code != ResponseCode.QUERY_NOT_FOUND, "it answers what it alone knows"
+        raise
 
 
 async def delete_last(client: GroupClient) -> None:
@@ -189,14 +214,144 @@ async def lagging(world: World) -> None:
     world.network.heal()
     await world.until("all have the same log", group.is_level, within_s=30)
     check(group, client, answers_min=3)
-    for one in HOSTS:
-        found = bodies(group.brokers[one].state.store, SHORT_LIVED[0])
-        assert found == [b"in " + SHORT_LIVED[0].encode()], one
+    await goes_on(group, client, late)
 
 
 @seeded(1)
 def test_a_follower_that_comes_late_keeps_what_came_after_a_deletion(seed: int) -> None:
     run_world(seed, lagging)
+
+
+async def deposed_amid_a_deletion(world: World) -> None:
+    """The disk of a leader hangs when it is about to carry a deletion out: another one leads, and
+    nobody knows anything of the topic that others do not.
+    """
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    host = group.newest_master()
+    assert host is not None
+    client.ask_only(host)
+    await client.do(client.make(SHORT_LIVED[0]))
+    await client.do(client.report_of(SHORT_LIVED[0], 1))
+    raft = group.brokers[host].services.raft
+    assert raft is not None
+    deletion = asyncio.ensure_future(client.do(client.delete(SHORT_LIVED[0])))
+    end_s = asyncio.get_running_loop().time() + 5
+    while raft.tables.visible_limit is None and not deletion.done():  # noqa: ASYNC110
+        await asyncio.sleep(0.0005)
+    await asyncio.sleep(0.004)
+    world.node(host).disk.still_until_s = end_s
+    report = asyncio.ensure_future(client.do(client.report_of(SHORT_LIVED[0], 0)))
+    sending = asyncio.ensure_future(client.do(client.send()))
+    await world.until("another leads", lambda: group.newest_master() != host, within_s=20)
+    await asyncio.gather(deletion, report, sending, return_exceptions=True)
+    new = await leader_of(group)
+    client.ask_only(new)
+    await client.do(client.send())
+    await world.until("all have the same log", group.is_level, within_s=30)
+    assert not group.ends
+    check(group, client, answers_min=3)
+
+
+async def leader_of(group: BrokerGroup) -> str:
+    await group.world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    host = group.newest_master()
+    assert host is not None
+    return host
+
+
+@seeded(4)
+def test_a_leader_deposed_amid_a_deletion_goes_back_to_what_all_have(seed: int) -> None:
+    run_world(seed, deposed_amid_a_deletion)
+
+
+async def clock_ahead(world: World) -> None:
+    """A leader whose clock is ten seconds ahead hands over."""
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    host = group.newest_master()
+    assert host is not None
+    raft = group.brokers[host].services.raft
+    assert raft is not None
+    assert not raft.is_clock_ahead()
+    world.node(host).set_by_ms = 10_000
+    await world.until("another leads", lambda: group.newest_master() != host, within_s=10)
+    await world.until("it knows", raft.is_clock_ahead, within_s=5)
+    new = group.brokers[await leader_of(group)].services.raft
+    assert new is not None
+    assert not new.is_clock_ahead()
+
+
+@seeded(1)
+def test_a_leader_whose_clock_is_ahead_hands_over(seed: int) -> None:
+    run_world(seed, clock_ahead)
+
+
+async def full_disk(world: World) -> None:
+    """A leader whose disk takes no more messages hands over."""
+    group = BrokerGroup(world)
+    await group.start()
+    host = await leader_of(group)
+    world.node(host).disk.free_bytes = 4000
+    await world.until("another leads", lambda: group.newest_master() != host, within_s=60)
+    client = GroupClient(group)
+    await client.start()
+    client.ask_only(await leader_of(group))
+    await client.do(client.send())
+
+
+@seeded(1)
+def test_a_leader_whose_disk_is_full_hands_over(seed: int) -> None:
+    run_world(seed, full_disk)
+
+
+async def other_peers(world: World) -> None:
+    """Who is to found a group with others than they with it founds none."""
+    group = BrokerGroup(world)
+    await group.start(first=HOSTS[:2])
+    group.boot(HOSTS[2], raft_peers=(*PEERS, "n3-127.0.0.9:40911"))
+    await asyncio.sleep(20)
+    assert not group.masters()
+    group.crash(HOSTS[2], power_cut=False)
+    group.boot(HOSTS[2])
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+
+
+@seeded(1)
+def test_nodes_that_name_other_peers_found_no_group(seed: int) -> None:
+    run_world(seed, other_peers)
+
+
+async def moved(world: World) -> None:
+    """A node with another address is somebody new, with the log that it had."""
+    group = BrokerGroup(world)
+    await group.start()
+    await world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
+    client = GroupClient(group)
+    await client.start()
+    host = next(one for one in HOSTS if one != group.newest_master())
+    client.ask_only(await leader_of(group))
+    await client.do(client.send())
+    old, new = PEERS[HOSTS.index(host)], PEERS[HOSTS.index(host)].replace(":40911", ":40912")
+    group.crash(host, power_cut=False)
+    peers = tuple(new if one == old else one for one in PEERS)
+    group.boot(host, raft_peers=peers)
+    await asyncio.sleep(3)
+    assert host not in group.brokers
+    await order(group, "REMOVE", old)
+    await order(group, "ADD", new)
+    await world.until("it serves", lambda: host in group.brokers, within_s=30)
+    await world.until("all have the same log", group.is_level, within_s=30)
+    check(group, client, answers_min=1)
+
+
+@seeded(1)
+def test_a_node_with_another_address_is_taken_in_as_somebody_new(seed: int) -> None:
+    run_world(seed, moved)
 
 
 async def slow_followers(world: World) -> None:

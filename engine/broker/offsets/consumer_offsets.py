@@ -277,6 +277,14 @@ class ConsumerOffsets:
         pairs = ((topic, group) for group in self._found(self._groups_of, topic))
         return self._forget(pairs, lambda: self._leaving_topics.pop(topic, None))
 
+    def refuse_of(self, topic: str) -> None:
+        """Nothing of the topic is answered or set until it was forgotten, or `allow_of` called."""
+        self._leaving_topics[topic] = None
+
+    def allow_of(self, topic: str) -> None:
+        """The topic stays after all."""
+        self._leaving_topics.pop(topic, None)
+
     def forget_pair(self, group: str, topic: str) -> None:
         """The group's offsets on one topic were deleted; done at once, a topic has few queues."""
         self.changed = True

@@ -79,6 +79,11 @@ class Deletions:
             lambda: self.delete_here(topic) if agree is None else _run(agree(topic)),
         )
 
+    async def ended(self) -> None:
+        """Wait for what is under way."""
+        while self._under_way:
+            await asyncio.wait(list(self._under_way.values()))
+
     async def delete_group(self, group: str) -> None:
         """Delete a group's settings, its offsets and what was counted of it. Its members stay.
 
@@ -137,7 +142,7 @@ class Deletions:
                 ResponseCode.SYSTEM_ERROR, f"topic {topic} is not deleted: {error}"
             ) from error
         finally:
-            del self.topics.being_deleted[topic]
+            self.topics.being_deleted.pop(topic, None)
 
     async def _delete_group(self, group: str) -> None:
         configs = self.group_configs

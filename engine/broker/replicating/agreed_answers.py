@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from engine.broker.replicating.raft_group import RaftGroup
+from engine.foundation.errors import RequestRefused
 from engine.protocol.codes import RequestCode
 from engine.protocol.command import RemotingCommand
 from engine.remoting import Handler, Peer
@@ -41,10 +42,14 @@ def agreed(handler: Handler, group: RaftGroup) -> Handler:
 
     async def answer(peer: Peer, request: RemotingCommand) -> RemotingCommand | None:
         group.check_leads()
-        result = handler(peer, request)
-        response = result if isinstance(result, RemotingCommand) else None
-        if result is not None and response is None:
-            response = await result  # type: ignore[misc]
+        try:
+            result = handler(peer, request)
+            response = result if isinstance(result, RemotingCommand) else None
+            if result is not None and response is None:
+                response = await result  # type: ignore[misc]
+        except RequestRefused:  # That there is no offset is an answer, too.
+            await group.settled()
+            raise
         if not request.is_oneway:
             await group.settled()
         return response

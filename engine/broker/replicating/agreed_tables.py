@@ -66,6 +66,7 @@ class AgreedTables:
         *,
         clock: Clock,
         delete_here: Callable[[str, int], Awaitable[None]],
+        deletions_ended: Callable[[], Awaitable[None]],
         file: TableFile,
         group_configs: GroupConfigs,
         node: BrokerNode,
@@ -74,9 +75,12 @@ class AgreedTables:
         store: MessageStore,
         topics: Topics,
     ) -> None:
-        """`delete_here` deletes a topic as far as the log holds it before an offset."""
+        """`delete_here` deletes a topic as far as the log holds it before an offset;
+        `deletions_ended` returns when those are over that this node has begun.
+        """
         self._clock = clock
         self._delete_here = delete_here
+        self._deletions_ended = deletions_ended
         self._file = file
         self._groups = group_configs
         self._node = node
@@ -102,6 +106,10 @@ class AgreedTables:
         """Called when a deletion cannot be carried out: this node cannot go on."""
         self._deletions: dict[int, asyncio.Future[None]] = {}
         """Where the record of a deletion ends that was not carried out → who waits for it."""
+        self._carrying: dict[int, str] = {}
+        """Those that are being carried out, by where their records end."""
+        self._is_deposed = False
+        """Led this node, and are its tables still to go back to what was agreed on?"""
         self._terms_ended = 0
         """How often this node led and does not any more."""
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -174,6 +182,7 @@ class AgreedTables:
         if not self.leads:
             return
         self.leads = self.is_sound = False
+        self._is_deposed = True
         self._terms_ended += 1
         self._records.forget()
         for end, done in list(self._deletions.items()):
@@ -191,21 +200,31 @@ class AgreedTables:
         """Have every node of the group delete the topic; returns when this one has. Raises
         RequestRefused when that is not agreed on.
         """
-        self._store.refuse_puts_to(topic)
         try:
+            self._store.refuse_puts_to(topic)
+            self._topics.being_deleted[topic] = None
+            self._offsets.refuse_of(topic)
+            self.record()  # What changed before stands before.
             end = self._put(topic.encode(), DELETES)
         except StorageError as error:
-            self._store.allow_puts_to(topic)
+            self._allow(topic)
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, str(error)) from error
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deletions[end] = done
         await asyncio.wait([done])
         if done.cancelled():
-            self._store.allow_puts_to(topic)
+            if topic not in self._carrying.values():
+                self._allow(topic)
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"this broker leads no more: whether topic {topic} is deleted, whoever leads knows",
             )
+
+    def _allow(self, topic: str) -> None:
+        """The topic is not deleted after all."""
+        self._store.allow_puts_to(topic)
+        self._topics.being_deleted.pop(topic, None)
+        self._offsets.allow_of(topic)
 
     async def find_deletions(self, begin: int) -> None:
         """A start: what the log holds from `begin` on was not carried out."""
@@ -223,7 +242,11 @@ class AgreedTables:
             self._deletions.pop(end).cancel()
 
     def _begin_deletion(self, topic: str, record: DispatchRequest) -> None:
-        if _end_of(record) in self._deletions:
+        end = _end_of(record)
+        if end in self._carrying:
+            return
+        if end in self._deletions:
+            self._carrying[end] = topic
             task = asyncio.get_running_loop().create_task(self._carry_out(topic, record))
             self._tasks[task] = None
             task.add_done_callback(self._deletion_ended)
@@ -246,6 +269,7 @@ class AgreedTables:
             except RequestRefused as error:
                 _log.warning("topic %s is not deleted yet: %s", topic, error)
                 await asyncio.sleep(RETRY_MS / SECOND_MS)
+        del self._carrying[_end_of(record)]
         done = self._deletions.pop(_end_of(record), None)
         if done is not None and not done.done():
             done.set_result(None)
@@ -267,7 +291,7 @@ class AgreedTables:
         body = bytes(decode_record(record, 0).body)
         if _DELETES in one.properties:
             self._begin_deletion(body.decode(), one)
-        elif not self.leads:
+        elif not self.leads and not self._is_deposed:
             document = fastjson.loads(body)
             assert isinstance(document, dict), "a record of tables is no object"
             self._records.apply(document)
@@ -286,6 +310,10 @@ class AgreedTables:
         """Hold what the snapshot on disk says and nothing else, and apply what the log says since.
         Raises CorruptRecord, and OffsetOutOfRange when the log begins behind it.
         """
+        await self._deletions_ended()  # What is under way was begun by the leader of before.
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self._is_deposed = False
         await self._hold(read_snapshot(self._file))
         await self._store.follow(self)
         self.is_sound = self.is_saved = True

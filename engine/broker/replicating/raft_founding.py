@@ -24,7 +24,7 @@ from engine.foundation.units import SECOND_MS
 from engine.raft.checked_file import read_checked, write_checked
 from engine.raft.eligibility import Standing
 from engine.raft.log_shape import Base, LogShape
-from engine.raft.members import Members, NodeId, node_id
+from engine.raft.members import Members, NodeId, name_of, node_id
 from engine.raft.node import Ports, begun_as_another, found_on, made_whole
 from engine.raft.term_starts import StoredMarks, TermStarts
 from engine.raft.vote_file import StoredVote, VoteFile
@@ -97,6 +97,10 @@ class Founding:
                 if who.founders:
                     await self.runtime.disk.off_loop(partial(self.found, who.founders))
                     return self.founders
+                if set(who.peers) != {self.name, *others}:  # Else there might be two groups.
+                    known.pop(name, None)
+                    _log.error("%s has other dLegerPeers: %s", name, ";".join(who.peers))
+                    continue
                 known[name] = who.node
             if len(known) == len(others) + 1:
                 await self.runtime.disk.off_loop(partial(self.found, list(known.values())))
@@ -136,7 +140,12 @@ async def shape_at_start(
     if verdict.standing is Standing.AS_IT_WAS:
         assert verdict.log is not None
         await made_whole(ports, verdict.log)
-        return verdict.log
+        stored = VoteFile(ports.runtime.disk, ports.folder).load()
+        if stored is None or name_of(stored.node) == founding.name:
+            return verdict.log
+        # Others would write to where it was.
+        _log.error("%s was %s: remove that one, then add this one", founding.name, stored.node)
+        return await begun_as_another(ports, founding.name, verdict.log)
     if verdict.log is None:
         raise StorageError(
             f"{ports.folder}: {verdict.reason}. This node cannot go on: remove its store, start it "
@@ -149,6 +158,7 @@ async def shape_at_start(
 def _was_founding(ports: Ports, store: MessageStore) -> bool:
     """Did a start end between the files of a founding?"""
     disk, folder = ports.runtime.disk, ports.folder
-    has_marks = disk.exists(TermStarts(disk, folder).path)
+    stored = TermStarts(disk, folder).load()
+    is_begun = stored is not None and not stored.marks
     has_vote = disk.exists(VoteFile(disk, folder).path)
-    return has_marks and not has_vote and store.physical_max == store.physical_min
+    return is_begun and not has_vote and store.physical_max == store.physical_min

@@ -54,6 +54,8 @@ SAVE_AT_REST_MS: Final = 60 * SECOND_MS
 REPORT_MS: Final = 10 * SECOND_MS
 CLOCK_MS: Final = SECOND_MS
 """How often clocks are compared, and how far ahead of a majority's that of a leader may be."""
+HAND_OVER_MS: Final = 30 * SECOND_MS
+"""How often a leader that should not be one tries to hand over."""
 _MAJORITY: Final = "a majority"
 
 _log = logging.getLogger(__name__)
@@ -91,8 +93,6 @@ class RaftGroup:
         self.orders = RaftOrders(
             clock=runtime.clock, node=node, peers=self.peers, raft=lambda: self.raft, store=store
         )
-        self.is_clock_ahead = False
-        """Would what waits for a moment leave before its time? Then it waits for another leader."""
         self._raft: RaftNode | None = None
         self._committed = 0
         self._note_planned = False
@@ -190,21 +190,33 @@ class RaftGroup:
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._follow_roles())
             loops.create_task(self._save_tables())
-            loops.create_task(self._compare_clocks())
+            loops.create_task(self._watch_itself())
             loops.create_task(self.peers.failed())
             loops.create_task(_raised(self._failed))
 
-    async def _compare_clocks(self) -> None:
-        """Hand over while this node's clock is ahead of a majority's."""
+    def is_clock_ahead(self) -> bool:
+        """Would what waits for a moment leave before its time? Then it waits for another leader."""
+        return self._raft is None or self._raft.clock_is_ahead(CLOCK_MS)
+
+    async def _watch_itself(self) -> None:
+        """Hand over while this node's clock is ahead, or its disk takes nothing."""
+        was_ahead, again_ms = False, 0
         while True:
             await asyncio.sleep(CLOCK_MS / SECOND_MS)
-            self.is_clock_ahead = self.raft.clock_is_ahead(CLOCK_MS)
-            if self.is_clock_ahead and self._node.is_master:
-                _log.error("the clock of this node is ahead of a majority's: another is to lead")
-                try:
-                    await self.orders.transfer("")
-                except TidemarkError as error:
-                    _log.warning("nobody takes over yet: %s", error)
+            is_ahead = self.is_clock_ahead()
+            why = "its disk is too full" if not self._store.writable else ""
+            if is_ahead and was_ahead:  # Letters may have been late once.
+                why = "its clock is ahead of a majority's"
+            was_ahead = is_ahead
+            now_ms = self._clock.steady_ms()
+            if not why or not self._node.is_master or now_ms < again_ms:
+                continue
+            again_ms = now_ms + HAND_OVER_MS
+            _log.error("another node is to lead: %s", why)
+            try:
+                await self.orders.transfer("")
+            except TidemarkError as error:
+                _log.warning("nobody takes over yet: %s", error)
 
     async def stop(self) -> None:
         """Say nothing any more; a leader hands over first, so that nobody has to miss it."""
@@ -228,9 +240,8 @@ class RaftGroup:
         return None if self._raft is None else self._raft.receive(body)
 
     def _who(self) -> Who:
-        if self._raft is not None:
-            return Who(self._raft.state.node, self._founding.founders)
-        return Who(self._founding.node, self._founding.founders)
+        node = self._founding.node if self._raft is None else self._raft.state.node
+        return Who(node, self._founding.founders, (self.name, *self._others))
 
     def _on_committed(self, position: Position, offset: int) -> None:
         del position
@@ -298,11 +309,11 @@ class RaftGroup:
         return state.role is RaftRole.LEADER and state.term == term
 
     async def _follow(self) -> None:
-        if not self.tables.is_sound:
-            await self.tables.load()
         state = self.raft.state
         if state.role is not RaftRole.LEADER and state.leader is not None:
             self._roles.become(Role.SLAVE, max(state.term, self._node.term))
+        if not self.tables.is_sound:
+            await self.tables.load()
 
     # ---- puts -------------------------------------------------------------------------------
 

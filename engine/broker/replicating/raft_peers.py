@@ -51,6 +51,8 @@ class Who(msgspec.Struct, frozen=True):
     node: NodeId
     founders: tuple[NodeId, ...] = ()
     """Who founded its group; none: it was not founded yet, as far as this node knows."""
+    peers: tuple[str, ...] = ()
+    """With whom it is to found one, itself among them."""
 
 
 def address_of(name: str) -> str:
