@@ -268,6 +268,33 @@ def test_a_leader_deposed_amid_a_deletion_goes_back_to_what_all_have(seed: int) 
     run_world(seed, deposed_amid_a_deletion)
 
 
+async def reported_amid_a_deletion(world: World) -> None:
+    """While a leader's disk takes its time for a deletion nobody sets an offset of the topic."""
+    group = BrokerGroup(world)
+    await group.start()
+    host = await leader_of(group)
+    client = GroupClient(group)
+    await client.start()
+    client.ask_only(host)
+    await client.do(client.make(SHORT_LIVED[0]))
+    raft = group.brokers[host].services.raft
+    assert raft is not None
+    deletion = asyncio.ensure_future(client.do(client.delete(SHORT_LIVED[0])))
+    while raft.tables.visible_limit is None and not deletion.done():  # noqa: ASYNC110
+        await asyncio.sleep(0.0005)
+    world.node(host).disk.still_until_s = asyncio.get_running_loop().time() + 0.5
+    report = client.do(client.report_of(SHORT_LIVED[0], 1))
+    await asyncio.gather(deletion, report, return_exceptions=True)
+    await world.until("all have the same log", group.is_level, within_s=30)
+    assert group.newest_master() == host
+    check(group, client, answers_min=2)
+
+
+@seeded(1)
+def test_an_offset_that_is_reported_amid_a_deletion_is_nobodys(seed: int) -> None:
+    run_world(seed, reported_amid_a_deletion)
+
+
 async def clock_ahead(world: World) -> None:
     """A leader whose clock is ten seconds ahead hands over."""
     group = BrokerGroup(world)
