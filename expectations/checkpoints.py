@@ -25,7 +25,7 @@ from expectations.job import Job
 from expectations.judging import Judge
 from expectations.memory import Memory, TablePosition
 from expectations.new_files import NewFiles, new_answers, new_facts, rejoin_answers, rejoin_facts
-from expectations.suites import intervals, queue_ends, telemetry
+from expectations.suites import intervals, masters, queue_ends, telemetry
 from expectations.suites.every_table import Suite, suites
 from expectations.suites.gold_against_facts import SET_LAWS
 from expectations.work import Order
@@ -179,7 +179,7 @@ class _Look:
         checks = [check for suite in suites() for check in suite.row_checks]
         checks += [law.check for law in SET_LAWS]
         checks += [intervals.well_formed(table) for table in COMPUTED_TABLES if table.revised]
-        checks.append(queue_ends.CHECK)
+        checks += [queue_ends.CHECK, masters.CHECK]
         found = [by_name.get(check.name, Finding(check, 0)) for check in checks]
         owners = Finding(
             intervals.EXCLUSIVE,

@@ -2,7 +2,7 @@
 
 Place in the walk: read before a batch is chosen, written when its results are in gold. One small
 file, <lake>/state/checks/memory.json, and beside it what is carried of tables: open intervals
-(`intervals`), the last ends of queues (`queue_ends`).
+(`intervals`), the last ends of queues (`queue_ends`), who has led (`masters`).
 
 Invariant: it is replaced as a whole, after the results: a run that dies before is judged again,
 with the same findings under another name; none is skipped. Its size grows with emitters and tables,

@@ -27,7 +27,7 @@ from engine.telemetry.tables import TABLES, Column, ColumnType
 from expectations.batch import SHIPMENTS, Batch
 from expectations.check import Check, Failure, Finding, Severity
 from expectations.new_files import NewFiles
-from expectations.suites import intervals, queue_ends, telemetry
+from expectations.suites import intervals, masters, queue_ends, telemetry
 from expectations.suites.every_table import suites
 from expectations.suites.gold_against_facts import SET_LAWS
 from expectations.violations import judge_repeats, judge_rows, judge_set, judge_sound, sample
@@ -43,6 +43,8 @@ FACTS: Final = "facts"
 LIFECYCLE: Final = "lifecycle"
 ENDS: Final = "ends of queues"
 """The unit that holds queues against what is carried of them."""
+MASTERS: Final = "masters"
+"""The unit that holds who leads against who was carried as leading."""
 LAW: Final = "law "
 """Before the name of a law that compares rows."""
 
@@ -56,7 +58,7 @@ class Order:
     new: Mapping[str, NewFiles]
     """Per table, the files to read."""
     carried: Mapping[str, str]
-    """Per table, the file of what is carried of it: open intervals, or the last ends of queues."""
+    """Per table, the file of what is carried of it: open intervals, last ends, or who has led."""
     carried_folder: str
     """Where such files lie."""
 
@@ -68,7 +70,8 @@ class Order:
         bronze = [name for name in has_new if name in BRONZE and name != SHIPMENTS]
         stale = [name for name, new in self.new.items() if new.fresh and name in BRONZE]
         ends = [ENDS] if {queue_ends.TABLE, LIFECYCLE} & {*has_new} else []
-        return [*has_new, *laws, *ends, *([FACTS] if bronze or stale else [])]
+        leading = [MASTERS] if masters.TABLE in has_new else []
+        return [*has_new, *laws, *ends, *leading, *([FACTS] if bronze or stale else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,8 @@ def carry_out(order: Order, unit: str) -> UnitDone:
         return _facts(order)
     if unit == ENDS:
         return _ends(order)
+    if unit == MASTERS:
+        return _masters(order)
     if unit.startswith(LAW):
         law = next(one for one in SET_LAWS if LAW + one.check.name == unit)
         tables = {name: rows_of(order, name) for name in law.reads}
@@ -201,6 +206,17 @@ def _ends(order: Order) -> UnitDone:
     finding = Finding(queue_ends.CHECK, rows.height, fallen.height, shown)
     alive = queue_ends.newest(rows, lifecycle, carried)
     return UnitDone(ENDS, findings=(finding,), carried={table: _carry_on(order, table, alive)})
+
+
+def _masters(order: Order) -> UnitDone:
+    """Who says that it leads, held against who said so before."""
+    table = masters.TABLE
+    rows, carried = rows_of(order, table), carried_rows(order, table, masters.KEPT)
+    broken = masters.masters_of_one_epoch(rows, carried)
+    shown = sample(broken, masters.SHOWN)
+    finding = Finding(masters.CHECK, rows.height, broken.height, shown)
+    led = masters.newest(rows, carried)
+    return UnitDone(MASTERS, findings=(finding,), carried={table: _carry_on(order, table, led)})
 
 
 def carried_rows(order: Order, table: str, columns: Sequence[Column]) -> pl.DataFrame:

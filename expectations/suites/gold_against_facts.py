@@ -167,17 +167,6 @@ def shipments_without_health(frames: Frames) -> pl.DataFrame:
     return owned.join(frames["emitter_health"], on=["emitter", "seq_to"], how="anti")
 
 
-def masters_of_one_epoch(frames: Frames) -> pl.DataFrame:
-    """Rows by which two nodes of a broker lead in one epoch: both acknowledge, and one of them is
-    to lose what it did.
-    """
-    over = ["cluster", "broker", "term"]
-    leads = frames["lifecycle"].filter(
-        (pl.col("kind") == "ROLE_CHANGE") & (pl.col("role") == "MASTER") & (pl.col("term") > 0)
-    )
-    return leads.filter(pl.col("emitter").n_unique().over(over) > 1)
-
-
 def _critical(table: str, name: str) -> Check:
     return Check(name, table, Severity.CRITICAL)
 
@@ -224,12 +213,6 @@ SET_LAWS: Final = (
         ("group_watermarks", "consume_offsets", "lifecycle"),
         marks_that_fall,
         ("before", "committed"),
-    ),
-    SetLaw(
-        _critical("lifecycle", "one_master_an_epoch"),
-        ("lifecycle",),
-        masters_of_one_epoch,
-        ("term", "role"),
     ),
     SetLaw(
         _critical("emitter_health", "every_shipment_is_judged"),
