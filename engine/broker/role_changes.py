@@ -15,6 +15,7 @@ import logging
 from dataclasses import dataclass
 
 from engine.broker.groups.queue_locks import QueueLocks
+from engine.broker.groups.readers import Readers
 from engine.broker.identity import BrokerNode, Role
 from engine.broker.pulling.long_poll import WakeUps
 from engine.broker.sending.safety import Safety
@@ -35,6 +36,7 @@ class RoleChanges:
     locks: QueueLocks
     node: BrokerNode
     observer: Observer
+    readers: Readers
     safety: Safety
     telemetry: Telemetry | None
     wake_ups: WakeUps
@@ -51,6 +53,8 @@ class RoleChanges:
         was = f"was {node.role.name} of {node.term}"
         node.take_role(role, term)
         self.safety.end_term()
+        if leads_anew:
+            self.readers.begin_leadership()
         self.locks.begin_term(term, now_ms=self.clock.steady_ms())
         self.wake_ups.wake_all()
         self.changes.of_role()

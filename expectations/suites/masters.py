@@ -14,7 +14,7 @@ import polars as pl
 
 from engine.telemetry.tables import LIFECYCLE, Column
 from expectations.check import Check, Severity
-from pipelines.reading.leaders import MASTER, ROLE_CHANGE
+from pipelines.marts.lifecycle_events import MASTER, ROLE_CHANGE
 
 TABLE: Final = LIFECYCLE.name
 CHECK: Final = Check("one_master_an_epoch", TABLE, Severity.CRITICAL)

@@ -28,6 +28,9 @@ topic, or its offsets on it were deleted.
 MADE_AGAIN: Final = "TOPIC_MADE_AGAIN"
 """A topic of an earlier life is there again: its TOPIC_GONE came before."""
 BOOT: Final = "BOOT"
+ROLE_CHANGE: Final = "ROLE_CHANGE"
+MASTER: Final = "MASTER"
+"""The role of the node that leads its broker, and reports on it."""
 SPOOL_LOSS: Final = "SPOOL_LOSS"
 """Rows of the emitter were lost: what was reported before, and holds until it is reported
 otherwise, may have been reported otherwise in them.

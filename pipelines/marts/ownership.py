@@ -28,7 +28,7 @@ from pipelines.marts.columns import (
     window_id,
 )
 from pipelines.marts.keys import QUEUE_FIELDS, QUEUE_KEY, are_among
-from pipelines.marts.lifecycle_events import GONE, PARTED, concerns
+from pipelines.marts.lifecycle_events import GONE, MASTER, PARTED, ROLE_CHANGE, concerns
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.staging.facts import is_one_of
 
@@ -43,8 +43,8 @@ OWNERSHIP: Final = GoldTable(
             "ended_by",
             STRING,
             "REVOKED, LEFT, EXPIRED, SHUTDOWN, BROKER_STOP (it booted, its stop unreported), "
-            "TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, TOPIC_LEFT (by the group) or OFFSETS_DELETED; "
-            "null while OPEN",
+            "STEPPED_DOWN (it leads the broker no more), TOPIC_GONE, QUEUES_REMOVED, GROUP_GONE, "
+            "TOPIC_LEFT (by the group) or OFFSETS_DELETED; null while OPEN",
         ),
         Column("committed_at_end", LONG, "consume offset when it ended"),
         Column("pulled_at_end", LONG, "pulled mark when it ended"),
@@ -69,6 +69,8 @@ _KEY: Final = (*QUEUE_KEY, "client_id")
 _LEAVES: Final = ("LEFT", "EXPIRED")
 _STOPS: Final = {"SHUTDOWN": "SHUTDOWN", "BOOT": "BROKER_STOP"}
 """Ends of all intervals of a broker, and their names."""
+_STEPPED_DOWN: Final = "STEPPED_DOWN"
+"""The same of a node that leads its broker no more: it reports no reader."""
 
 Row = Mapping[str, Any]
 Holder = tuple[str, int, str]
@@ -80,7 +82,8 @@ def ownership(given: Given) -> Made:
     events, lifecycle = given.facts["rebalance_events"], given.facts["lifecycle"]
     is_step = is_one_of(events["kind"], "ASSIGNED", "REVOKED", *_LEAVES)
     steps = events.filter(pc.and_(is_step, pc.is_valid(events["client_id"])))
-    ends = lifecycle.filter(is_one_of(lifecycle["kind"], *_STOPS, *GONE, *PARTED))
+    is_end = is_one_of(lifecycle["kind"], *_STOPS, *GONE, *PARTED)
+    ends = lifecycle.filter(pc.or_(is_end, _steps_down(lifecycle)))
     if not steps.num_rows and not ends.num_rows:
         return Made(MART.none)
     held = given.state["held"]
@@ -97,6 +100,12 @@ def ownership(given: Given) -> Made:
     return Made(
         rows_as_declared(book.revisions, OWNERSHIP), {"held": pa.concat_tables([kept, still])}
     )
+
+
+def _steps_down(lifecycle: pa.Table) -> pa.ChunkedArray:
+    """A node says that it leads its broker no more; an observer that knows no role says nothing."""
+    is_other = pc.fill_null(pc.not_equal(lifecycle["role"], MASTER), False)
+    return pc.and_(is_one_of(lifecycle["kind"], ROLE_CHANGE), is_other)
 
 
 def _in_order(step: Row) -> tuple[str, int]:
@@ -127,6 +136,8 @@ class _Book:
         """One event, of members or of the broker."""
         if step["kind"] in _STOPS:
             self._end(step, _STOPS[step["kind"]])
+        elif step["kind"] == ROLE_CHANGE:
+            self._end(step, _STEPPED_DOWN)
         elif step["kind"] in (*GONE, *PARTED):
             self._end(step, step["kind"])
         elif step["kind"] in _LEAVES:

@@ -35,6 +35,7 @@ from pipelines.marts.columns import (
     STRING,
     rows_as_declared,
 )
+from pipelines.marts.lifecycle_events import ROLE_CHANGE
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import OBSERVED
@@ -133,7 +134,6 @@ ENDS: Final = pa.schema([("emitter", KEY_TEXT), ("slot_us", pa.int64()), ("writt
 """Where a log ended, by slots in which it grew."""
 EPOCHS: Final = pa.schema([("emitter", KEY_TEXT), ("term", pa.int64())])
 _KINDS: Final = {"REPLICA_JOINED": True, "REPLICA_LOST": False, "BOOT": False, "SHUTDOWN": False}
-ROLE_CHANGE: Final = "ROLE_CHANGE"
 
 
 def replication_health(given: Given) -> Made:

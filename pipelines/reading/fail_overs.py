@@ -19,7 +19,7 @@ import polars as pl
 
 from pipelines.lake.lake import sql_text
 from pipelines.lake.schemas import QUEUE
-from pipelines.reading.leaders import MASTER, ROLE_CHANGE
+from pipelines.marts.lifecycle_events import MASTER, ROLE_CHANGE
 from pipelines.reading.moment import sql_time
 from pipelines.reading.reading import LOOK_BACK, Reading
 

@@ -18,11 +18,10 @@ from typing import Any, Final
 
 from engine.telemetry.tables import LIFECYCLE
 from pipelines.lake.lake import Lake, sql_text
+from pipelines.marts.lifecycle_events import MASTER, ROLE_CHANGE
 
 Row = Mapping[str, Any]
 
-ROLE_CHANGE: Final = "ROLE_CHANGE"
-MASTER: Final = "MASTER"
 _COLUMNS: Final = tuple(
     column
     for column in LIFECYCLE.columns

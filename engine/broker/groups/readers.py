@@ -38,6 +38,8 @@ class Reading:
 
     reader: str | None = None
     """Client that pulled last and has not left since."""
+    reported_in: int = 0
+    """Number of the leadership of this node in which that was reported."""
     last_puller: str | None = None
     """Client that pulled last, even when it has left."""
     last_pull_ms: int | None = None
@@ -100,6 +102,8 @@ class Readers:
     count_max: int = GROUP_QUEUES_MAX
     _: KW_ONLY
     on_forgotten: Callable[[QueueKey, Reading], None] = lambda _key, _reading: None
+    _leadership: int = field(default=0, init=False)
+    """How often this node began to lead while it ran."""
     _readings: dict[QueueKey, Reading] = field(default_factory=dict, init=False)
     _read_by: dict[tuple[str, str], dict[QueueKey, None]] = field(default_factory=dict, init=False)
     """(group, client id) → the queues whose reader it is."""
@@ -235,7 +239,7 @@ class Readers:
                     f"broker knows {self.count_max}; delete groups that are not used any more",
                 )
             reading = self._readings[key] = Reading()
-        previous = reading.reader
+        previous = reading.reader if reading.reported_in == self._leadership else None
         reading.last_pull_ms = now_ms
         if not reading.goes_on and reading.pulled_offset is None and not is_sent_back:
             reading.began_offset = from_offset
@@ -245,10 +249,11 @@ class Readers:
         heard[key] = None
         if client_id is None:
             return False, previous
-        if previous != client_id:
-            self._let_go(key, previous)
+        if reading.reader != client_id:
+            self._let_go(key, reading.reader)
             self._read_by.setdefault((key[0], client_id), {})[key] = None
         reading.reader = reading.last_puller = client_id
+        reading.reported_in = self._leadership
         return previous != client_id, previous
 
     def answered(
@@ -290,6 +295,12 @@ class Readers:
             reading.pulled_in_epoch = self.broker_epoch
             self._moved[key] = None
         return moved, again
+
+    def begin_leadership(self) -> None:
+        """This node leads again: nobody heard who read meanwhile, so whoever pulls a queue first is
+        a new reader.
+        """
+        self._leadership += 1
 
     def release(self, group: str, client_id: str) -> list[QueueKey]:
         """The client is gone: its queues have no reader now. Returns them, in order."""

@@ -32,6 +32,7 @@ from tests.integration.broker.cluster import (
     cluster,
     eventually,
 )
+from tests.integration.broker.spooled import spooled
 from tests.integration.broker.test_access_by_code import batch_of_one, request_fields
 from tests.integration.broker.test_answers_wait_for_the_sync import scene, whole_table
 from tests.integration.broker.transactor import ROLLBACK, Transactor
@@ -451,3 +452,19 @@ async def test_a_slave_moves_no_reader_to_where_its_store_begins(tmp_path: Path)
         readable(running)
         answer = await client.pull(2)
         assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "3")
+
+
+async def test_who_reads_at_a_node_that_leads_again_is_reported_anew(tmp_path: Path) -> None:
+    async with cluster(broker_config(tmp_path)) as running:
+        client = running.client("c1")
+        await client.send(b"x")
+        await client.heartbeat()
+        for term in (0, 2):
+            if term:
+                become(running, Role.SLAVE, 1)
+                become(running, Role.MASTER, 2)
+            for _ in range(2):
+                await client.pull(0)
+    rows = spooled(tmp_path / "store", "rebalance_events")
+    changes = [row["kind"] for row in rows if row["kind"] in ("ASSIGNED", "REVOKED")]
+    assert changes == ["ASSIGNED", "ASSIGNED"]

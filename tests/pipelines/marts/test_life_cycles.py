@@ -48,6 +48,21 @@ def test_a_killed_broker_has_ended_ownership_at_its_boot() -> None:
 
 
 @pytest.mark.parametrize(
+    ("role", "ended_by"),
+    [("SLAVE", "STEPPED_DOWN"), ("NONE", "STEPPED_DOWN"), ("MASTER", None), (None, None)],
+)
+def test_who_leads_no_more_has_no_readers(role: str | None, ended_by: str | None) -> None:
+    change = event(9, "ROLE_CHANGE", role=role, term=2)
+    given = {
+        "rebalance_events": facts("rebalance_events", assigned(("t", 0))),
+        "lifecycle": facts("lifecycle", change),
+    }
+    rows, _ = computed(OWNERSHIP, given)
+    expected = [] if ended_by is None else [(9, ended_by)]
+    assert only(rows, "seq", "ended_by") == [(1, None), *expected]
+
+
+@pytest.mark.parametrize(
     ("gone", "ended"),
     [
         (event(9, "TOPIC_GONE", topic="t"), {("g", "t", 0), ("g", "t", 1), ("h", "t", 0)}),

@@ -74,6 +74,17 @@ def test_a_client_that_left_is_nobodys_predecessor_but_stays_the_last_puller() -
     assert readers.arrived(KEY, "c2", now_ms=20) == (True, None)
 
 
+def test_at_a_node_that_leads_again_each_reader_is_new_and_takes_over_from_nobody() -> None:
+    readers = Readers(broker_epoch=1)
+    readers.arrived(KEY, "c1", now_ms=10)
+    readers.begin_leadership()
+    assert readers.arrived(KEY, "c1", now_ms=20) == (True, None)
+    assert readers.arrived(KEY, "c1", now_ms=30) == (False, "c1")
+    readers.begin_leadership()
+    assert readers.arrived(KEY, "c2", now_ms=40) == (True, None)
+    assert readers.release("g", "c1") == []
+
+
 def test_going_on_where_the_mark_is_delivers_nothing_again() -> None:
     readers = Readers(broker_epoch=1)
     assert pulled(readers, "c1", 0, 32) is None
