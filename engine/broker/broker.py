@@ -298,7 +298,9 @@ class Broker:
         identity = EmitterIdentity(config.cluster_name, config.broker_name, number)
         spool = f"{config.store.root}/{SPOOL_DIRECTORY}"
         telemetry = Telemetry.open(self._runtime, spool, identity)
-        if config.broker_role is BrokerRole.SLAVE or config.raft_enable:
+        if config.raft_enable:
+            telemetry.await_role()
+        elif config.broker_role is BrokerRole.SLAVE:
             telemetry.follow()
         return telemetry
 

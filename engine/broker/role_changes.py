@@ -67,12 +67,16 @@ class RoleChanges:
             self._report("at its start")
 
     def _report(self, before: str) -> None:
-        """Who leads reports on the broker from this row on, whoever follows up to it."""
+        """Who leads reports on the broker from this row on, whoever does not up to it. Who knows no
+        leader may lead again: what it reported has ended when it follows another one.
+        """
         node, telemetry = self.node, self.telemetry
         if telemetry is not None and node.is_master:
             telemetry.lead()
         detail = f"{node.role.name} of term {node.term}, {before}"
         event = LifecycleEvent("ROLE_CHANGE", detail, term=node.term, role=node.role.name)
         report(self.observer, _log, event)
-        if telemetry is not None and not node.is_master:
+        if telemetry is not None and node.role is Role.NONE:
+            telemetry.await_role()
+        elif telemetry is not None and node.role is Role.SLAVE:
             telemetry.follow()

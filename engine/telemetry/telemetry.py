@@ -143,6 +143,8 @@ class Telemetry:
         self._stopped = False
         self._follows = False
         """Does another node report on the broker?"""
+        self._awaits_role = False
+        """Does nobody know yet who does?"""
         self._roll_due = False
         """Does the segment begin with more than is known now?"""
         self._next_life: NextLife | None = None
@@ -264,20 +266,28 @@ class Telemetry:
             return None
         return EmittedUpTo(self.next_seq + len(self._rows), self._losses)
 
+    def await_role(self) -> None:
+        """This node does not know who reports on the broker now: it goes on with facts of its own,
+        and what it reported before holds.
+        """
+        if not self._follows:
+            self._follows = self._awaits_role = True
+
     def lead(self) -> None:
         """This node reports on the broker from now on: all that there is, in a snapshot that begins
         at once.
         """
         if self._follows:
-            self._follows = False
+            self._follows = self._awaits_role = False
             self._losses += 1
 
     def follow(self) -> None:
         """Another node reports on the broker from now on: what this one reported has ended, and it
         goes on with facts of its own.
         """
-        if self._follows:
+        if self._follows and not self._awaits_role:
             return
+        self._follows = self._awaits_role = False
         at = self.emitted_up_to()
         if at is not None:
             self.observe(_nothing_is_there(at.seq, self._clock.now_ms()))

@@ -62,6 +62,24 @@ def test_who_leads_again_reports_everything_anew(tmp_path: Path) -> None:
     assert after.losses == before.losses + 1, "a snapshot begins at once"
 
 
+def test_what_was_reported_holds_while_nobody_knows_who_leads(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    telemetry = broker.boot()
+    telemetry.await_role()
+    telemetry.observe(report(1))
+    telemetry.observe(LifecycleEvent("BOOT", None))
+    telemetry.tick()
+    assert lifecycle(broker) == [(1, "BOOT", None)]
+    telemetry.lead()
+    telemetry.observe(report(2))
+    telemetry.await_role()
+    telemetry.follow()
+    telemetry.await_role()
+    telemetry.follow()
+    assert lifecycle(broker) == [(1, "BOOT", None), (3, "SNAPSHOT", 3)]
+    assert [table for _, table, _ in broker.rows()].count("consume_offsets") == 1
+
+
 def opened(broker: Broker, number: int | str, name: str = "broker-a") -> Telemetry:
     broker.disk.die()
     identity = EmitterIdentity("cluster-1", name, number)
