@@ -38,7 +38,7 @@ LOOK_BACK: Final = timedelta(microseconds=LOOK_BACK_US)
 STATE_KEYS: Final = {
     "consumer_lag": QUEUE,
     "group_state": GROUP,
-    ENDED_QUEUES.name: QUEUE,
+    ENDED_QUEUES.name: (*QUEUE, "emitter"),
 }
 """Tables that report a state, and what has one."""
 TOLD_ALWAYS: Final = ("consumer_lag", "emitter_health")
@@ -49,7 +49,10 @@ after that it is reported by `emitter_health` alone.
 """
 
 
-_NAMING: Final = {"consumer_lag": (*QUEUE, "seq", "emitter"), "group_state": ("state", "emitter")}
+_NAMING: Final = {
+    "consumer_lag": (*QUEUE, "seq", "emitter", "observed_at"),
+    "group_state": ("state", "emitter"),
+}
 """What shows whether a row is of something that has ended."""
 
 
@@ -188,9 +191,7 @@ class Reading:
             ended = self.last_reported(ENDED_QUEUES.name)
         if not ended.height:
             return last
-        lives = last.join(ended.select(*QUEUE, ended_seq="seq"), on=QUEUE, how="left")
-        is_over = (pl.col("seq") <= pl.col("ended_seq")).fill_null(value=False)
-        return lives.filter(~is_over).select(last.columns)
+        return _without_ended(last, ended)
 
     def last_reported(
         self,
@@ -389,6 +390,20 @@ class Reading:
 
     def _where(self, name: str, conditions: Iterable[str], since: datetime | None) -> str:
         return " AND ".join([self.moment.condition(GOLD[name], since=since), *conditions])
+
+
+def _without_ended(last: pl.DataFrame, ended: pl.DataFrame) -> pl.DataFrame:
+    """The last rows of queues, without those that lie before an end of their queue: by seq where
+    one emitter reported both, by time where another node of the broker did.
+    """
+    ends = ended.select(*QUEUE, ended_by="emitter", ended_seq="seq", ended_at="observed_at")
+    is_over = (
+        pl.when(pl.col("emitter") == pl.col("ended_by"))
+        .then(pl.col("seq") <= pl.col("ended_seq"))
+        .otherwise(pl.col("observed_at") < pl.col("ended_at"))
+    )
+    over = last.join(ends, on=QUEUE).filter(is_over)
+    return last.join(over, on=QUEUE, how="anti", maintain_order="left")
 
 
 def names_of(emitters: Iterable[Reached]) -> list[str]:

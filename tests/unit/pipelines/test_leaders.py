@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.lake.lake import Lake
+from pipelines.marts.ended_queues import ENDED_QUEUES
 from pipelines.reading.emitters import emitters_at
 from pipelines.reading.leaders import ends_of
 from pipelines.reading.moment import Moment, Reached, with_own_silences
 from pipelines.reading.reading import OpenTables, Reading
+from tests.lake_story import append_rows
 from tests.pipelines.bronze_lake import BronzeWriter
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -123,3 +126,36 @@ def test_what_a_former_master_reported_holds_until_the_new_one_reports_it(tmp_pa
     taken_out = replace(moment, reached=(replace(ended, follows=False), moment.reached[1]))
     gone = Reading(OpenTables(Lake.at(str(tmp_path))), taken_out)
     assert gone.present("group_state", last).is_empty()
+
+
+def queue_rows(*rows: tuple[str, int, float]) -> pl.DataFrame:
+    """Of one queue, as (emitter, seq, second)."""
+    queue = {"cluster": "c", "broker": "b", "group": "g", "topic": "t", "queue_id": 0}
+    return pl.DataFrame(
+        [
+            {**queue, "emitter": emitter, "seq": seq, "observed_at": at(second)}
+            for emitter, seq, second in rows
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "ends", "is_there"),
+    [
+        ((B, 5, 90), [(A, 900, 80)], True),  # A ended when B began to lead; its seqs are higher.
+        ((B, 900, 70), [(A, 5, 80)], False),
+        ((B, 5, 90), [(B, 5, 80)], False),
+        ((B, 6, 90), [(B, 5, 90)], True),
+        ((B, 5, 90), [(B, 5, 90), (A, 900, 90)], False),
+    ],
+)
+def test_a_queue_has_ended_by_the_seq_of_its_emitter_and_by_the_time_of_another(
+    tmp_path: Path, last: tuple[str, int, float], ends: list[tuple[str, int, float]], is_there: bool
+) -> None:
+    lake = Lake.at(str(tmp_path))
+    date = {"observed_date": NOON.date()}
+    rows = [row | date for row in queue_rows(*ends).to_dicts()]
+    append_rows(lake.gold(ENDED_QUEUES.name), ENDED_QUEUES.columns, rows, "observed_date")
+    moment = Moment("run", 1, (Reached(A, at(120), 900), Reached(B, at(120), 900)))
+    found = Reading(OpenTables(lake), moment).present("consumer_lag", queue_rows(last))
+    assert found.height == int(is_there)
