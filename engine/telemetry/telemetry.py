@@ -293,6 +293,8 @@ class Telemetry:
             self.observe(_nothing_is_there(at.seq, self._clock.now_ms()))
         self.write_turn()
         self._follows = True
+        self._moved.clear()  # They wait where the write has failed.
+        self._tails.clear()
         self._sums.take()
         self._progress.forget()
         self._next_life, self._roll_due = None, True

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.foundation.errors import ConfigError
-from engine.foundation.observing import FlushDone, LifecycleEvent
+from engine.foundation.observing import FlushDone, HandedTail, LifecycleEvent
 from engine.telemetry import EmitterIdentity, Telemetry
 from engine.telemetry.frames import Life, decode_frames
 from engine.telemetry.tables import BY_NAME
-from tests.unit.telemetry.lives import Broker, report
+from tests.failing_disk import FailingDisk
+from tests.unit.telemetry.lives import MASTER, Broker, report
 
 NAMES = BY_NAME["lifecycle"].own_names
 
@@ -78,6 +80,19 @@ def test_what_was_reported_holds_while_nobody_knows_who_leads(tmp_path: Path) ->
     telemetry.follow()
     assert lifecycle(broker) == [(1, "BOOT", None), (3, "SNAPSHOT", 3)]
     assert [table for _, table, _ in broker.rows()].count("consume_offsets") == 1
+
+
+def test_marks_that_could_not_be_written_are_not_written_by_who_follows(tmp_path: Path) -> None:
+    broker, disk = Broker(tmp_path), FailingDisk()
+    runtime = replace(broker.runtime, disk=disk)
+    telemetry = Telemetry.open(runtime, str(broker.spool), MASTER)
+    telemetry.pulled("g", "t", 0, 5, "c")
+    telemetry.handed(HandedTail("t", 0, 4, 400, None, "g", "c"))
+    disk.fail_writes = True
+    telemetry.follow()
+    disk.fail_writes = False
+    telemetry.tick()
+    assert [(turn.marks, turn.tails) for turn in broker.turns() if turn.marks or turn.tails] == []
 
 
 def opened(broker: Broker, number: int | str, name: str = "broker-a") -> Telemetry:
