@@ -151,6 +151,9 @@ class Registration:
                 whole = whole or self._registered_id != node.broker_id
                 self._registered_id = node.broker_id
                 heard = await self._register_all(whole=whole)
+        except asyncio.CancelledError:
+            number = self._ended  # Given up: whoever waits for it hears of the next round.
+            raise
         finally:
             self._failed_rounds = 0 if heard else min(self._failed_rounds + 1, DOUBLINGS_MAX)
             async with self._turned:
