@@ -145,6 +145,10 @@ class Telemetry:
         """Does another node report on the broker?"""
         self._awaits_role = False
         """Does nobody know yet who does?"""
+        self._end_is_due = False
+        """Has this node still to report that nothing is there of what it reported as a leader?"""
+        self._late_role: Fact | None = None
+        """The last role that the node took while nothing was written."""
         self._roll_due = False
         """Does the segment begin with more than is known now?"""
         self._next_life: NextLife | None = None
@@ -216,6 +220,8 @@ class Telemetry:
         if self._stopped:
             self._lost_count += 1
             self._losses += 1
+            if isinstance(fact, LifecycleEvent) and fact.kind == "ROLE_CHANGE":
+                self._late_role = fact
         elif self._follows and not _is_of_node(fact):
             return
         elif isinstance(fact, FlushDone) and fact.cause not in IMMEDIATE_CAUSES:
@@ -278,7 +284,7 @@ class Telemetry:
         at once.
         """
         if self._follows:
-            self._follows = self._awaits_role = False
+            self._follows = self._awaits_role = self._end_is_due = False
             self._losses += 1
 
     def follow(self) -> None:
@@ -287,17 +293,26 @@ class Telemetry:
         """
         if self._follows and not self._awaits_role:
             return
-        self._follows = self._awaits_role = False
-        at = self.emitted_up_to()
-        if at is not None:
-            self.observe(_nothing_is_there(at.seq, self._clock.now_ms()))
-        self.write_turn()
-        self._follows = True
+        self._follows, self._awaits_role, self._end_is_due = True, False, True
+        self._end_reports()
         self._moved.clear()  # They wait where the write has failed.
         self._tails.clear()
         self._sums.take()
         self._progress.forget()
         self._next_life, self._roll_due = None, True
+
+    def _end_reports(self) -> None:
+        """Report that nothing is there, unless rows before that are lost: then when they are
+        counted.
+        """
+        self.write_turn()
+        if self._stopped or self._failing or self._lost_count:
+            return
+        losses_before = self._losses
+        event = _nothing_is_there(self.next_seq, self._clock.now_ms())
+        self._rows.append(stamped(row_of(event), self._stamp()))
+        self.write_turn()
+        self._end_is_due = self._losses != losses_before
 
     def write_turn(self) -> None:
         """Write what was reported since the last time, in one write; nothing when there is nothing.
@@ -313,6 +328,8 @@ class Telemetry:
         for row in self._sums.take():
             self._rows.append(stamped(row, event_time))
         self._write()
+        if self._end_is_due:
+            self._end_reports()
 
     def start(self) -> None:
         """Tick and sync on every full second of the broker's clock, until `close`, which ticks."""
@@ -484,6 +501,10 @@ class Telemetry:
             self._spool.refresh()
             if self._spool.size_bytes() < self._bytes_max * RESUME_RATIO:
                 self._stopped = False
+                if self._late_role is not None:
+                    self._lost_count -= 1
+                    role, self._late_role = self._late_role, None
+                    self.observe(role)
                 _log.warning(
                     "spool: room again; telemetry goes on, %d facts were lost", self._lost_count
                 )

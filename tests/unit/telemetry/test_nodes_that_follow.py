@@ -95,6 +95,54 @@ def test_marks_that_could_not_be_written_are_not_written_by_who_follows(tmp_path
     assert [(turn.marks, turn.tails) for turn in broker.turns() if turn.marks or turn.tails] == []
 
 
+def end_of(role: str) -> LifecycleEvent:
+    return LifecycleEvent("ROLE_CHANGE", f"{role} of term 2", role=role, term=2)
+
+
+def test_a_role_taken_while_the_spool_was_full_is_reported_first_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    broker, full_bytes = Broker(tmp_path), 2_000
+    telemetry = broker.boot(segment_bytes=400, bytes_max=full_bytes)
+    while telemetry.emitted_up_to() is not None:
+        telemetry.observe(report(1))
+        telemetry.tick()
+    written = telemetry.next_seq
+    telemetry.observe(end_of("NONE"))
+    telemetry.observe(end_of("SLAVE"))
+    telemetry.follow()
+    telemetry.tick()
+    assert telemetry.next_seq == written, "nothing is written"
+    for name in broker.segments()[:-1]:  # The shipper made room.
+        (broker.spool / name).unlink()
+    for _ in range(3):
+        telemetry.tick()
+    kinds = [row[:2] for row in lifecycle(broker) if row[0] >= written]
+    assert kinds == [
+        (written, "ROLE_CHANGE"),
+        (written + 1, "SPOOL_LOSS"),
+        (written + 2, "SNAPSHOT"),
+    ]
+    roles = [values[NAMES.index("role")] for seq, _, values in broker.rows() if seq == written]
+    assert roles == ["SLAVE"]
+
+
+def test_an_end_that_could_not_be_written_is_reported_when_the_loss_is(tmp_path: Path) -> None:
+    broker, disk = Broker(tmp_path), FailingDisk()
+    runtime = replace(broker.runtime, disk=disk)
+    telemetry = Telemetry.open(runtime, str(broker.spool), MASTER)
+    telemetry.observe(report(1))
+    telemetry.write_turn()
+    disk.fail_writes = True
+    telemetry.observe(report(2))
+    telemetry.observe(end_of("SLAVE"))
+    telemetry.follow()
+    disk.fail_writes = False
+    for _ in range(3):
+        telemetry.tick()
+    assert [kind for _, kind, _ in lifecycle(broker)] == ["ROLE_CHANGE", "SPOOL_LOSS", "SNAPSHOT"]
+
+
 def opened(broker: Broker, number: int | str, name: str = "broker-a") -> Telemetry:
     broker.disk.die()
     identity = EmitterIdentity("cluster-1", name, number)
