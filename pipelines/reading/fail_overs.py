@@ -4,9 +4,10 @@ Place in the walk: lifecycle (ROLE_CHANGE) and gold consumer_lag → one row per
 the overview. A new leader knows the offsets that it copied last: what was committed at the former
 one since comes again to whoever asks where to go on.
 
-Invariant: of each queue the last report of the former leader is held against the first one of the
-new leader; one that had an offset and has none now is counted as unknown. It is computed where it
-is read: two spools are shipped in no order. Absent on purpose: whether it came again.
+Invariant: of each queue the last report before the change is held against the first one of the new
+leader, unless that one made both: it was started or elected again. A queue that had an offset and
+has none now is counted as unknown. It is computed where it is read: two spools are shipped in no
+order. Absent on purpose: whether it came again.
 """
 
 from __future__ import annotations
@@ -72,16 +73,19 @@ def fail_overs(changes: pl.DataFrame, lag: pl.DataFrame) -> pl.DataFrame:
         "emitter",
         pl.col("event_time").alias("led_at"),
         pl.col("term").alias("epoch"),
-    )
+    ).unique([*_BROKER, "emitter", "epoch"], keep="first", maintain_order=True)
     reports = led.join(lag, on=_BROKER, suffix="_of_row").sort("observed_at", "seq")
     is_own = pl.col("emitter_of_row") == pl.col("emitter")
     since = pl.col("observed_at") - pl.col("led_at")
     key = [*_CHANGE, *(name for name in QUEUE if name not in _BROKER)]
-    before = reports.filter(~is_own & (since <= timedelta(0)) & (since >= -LOOK_BACK))
+    before = reports.filter((since <= timedelta(0)) & (since >= -LOOK_BACK))
     after = reports.filter(is_own & (since >= timedelta(0)) & (since <= REPORTED_WITHIN))
-    last = before.group_by(key).agg(pl.col("committed").last(), pl.col("pulled").last())
+    last = before.group_by(key).agg(
+        pl.col("committed").last(), pl.col("pulled").last(), is_own.last().alias("led_before")
+    )
     first = after.group_by(key).agg(pl.col("committed").first().alias("found"))
-    queues = last.join(first, on=key).with_columns(
+    of_another = last.filter(~pl.col("led_before"))
+    queues = of_another.join(first, on=key).with_columns(
         pl.when(pl.col("committed").is_null())
         .then(0)
         .otherwise((pl.col("committed") - pl.col("found")).clip(0))

@@ -69,6 +69,18 @@ def test_rows_behind_the_change_or_long_before_it_and_of_other_brokers_count_for
     assert found(led(60, emitter=A), lag((62, A, "g", 0, 1, 1))) == [], "it led before as well"
 
 
+def test_a_leader_that_starts_or_is_elected_again_has_taken_over_from_nobody() -> None:
+    rows = lag(
+        *((50, A, "g", 0, 100, 100), (62, B, "g", 0, 60, 60), (290, B, "g", 0, 70, 70)),
+        (302, B, "g", 0, 65, 65),
+    )
+    assert found(led(60), rows) == [("g", 1, 0, 40, 40)]
+    assert found(led(300), rows) == [], "what A reported long before is not held against it"
+    assert found(led(300, epoch=8), rows) == []
+    again = pl.concat([led(60), led(61)])
+    assert found(again, rows) == [("g", 1, 0, 40, 40)], "an epoch begins once"
+
+
 def test_an_offset_that_is_gone_is_unknown_and_none_is_lost_by_going_on() -> None:
     rows = lag(
         *((50, A, "g", 0, None, 5), (62, B, "g", 0, 3, 3)),
