@@ -114,7 +114,7 @@ def _sign(row: Row, stalls: dict[tuple[Any, ...], Row]) -> StateSign:
 def _reason(row: Row, stalls: dict[tuple[Any, ...], Row]) -> str:
     window = _window(row, stalls)
     if window is not None:
-        return whole(stands_now(window), f"first seen as: {window['evidence']}")
+        return whole(stands_now(window), f"this was seen first: {window['evidence']}")
     if row["lag_messages"] is None:
         return lag_unknown(row)
     return stands_nowhere(row["group"], row["topic"])

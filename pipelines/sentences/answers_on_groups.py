@@ -63,7 +63,7 @@ def of_groups(rows: pl.DataFrame, unjudged: Sequence[str] = ()) -> str:
     state = f"{worst['group']}, {spoken(worst['state'])}, {messages} and {waited} behind"
     return whole(
         f"{said}; the furthest behind is {state}",
-        f"first seen as: {worst['reason']}",
+        f"this was seen first: {worst['reason']}",
         _unjudged(unjudged),
     )
 

@@ -234,6 +234,7 @@ TRUSTED_PLACES: Mapping[str, str] = {
     "engine/broker/sending/resends.py": "places of queue units and of the index",
     "engine/broker/sending/placement.py": "places of queue units",
     "engine/broker/handlers/query.py": "places of the index",
+    "engine/broker/replicating/agreed_tables.py": "places of what dispatch has read",
 }
 """Who reads records without asking whether they are messages, and where the places come from."""
 

@@ -91,7 +91,7 @@ def rows_of(history: list[What]) -> tuple[Bronze, Ledger]:
             writer.report("retry_dlq_flow", **values)
             ledger.steps.append((writer.now_us, writer.emitter, values))
     for writer in writers:
-        writer.now_us += 3 * HEALTH_SLOT_US
+        writer.now_us += 4 * HEALTH_SLOT_US  # Beyond the slot in which the longest delay ends.
         writer.ship()
     rows: dict[str, list[dict[str, Any]]] = {
         name: [row for writer in writers for row in writer.rows[name]] for name in FACT_TABLES
