@@ -141,12 +141,9 @@ class Telemetry:
         self._loss_reason = ""
         self._failing = False
         self._stopped = False
-        self._follows = False
-        """Does another node report on the broker?"""
-        self._awaits_role = False
-        """Does nobody know yet who does?"""
-        self._end_is_due = False
-        """Has this node still to report that nothing is there of what it reported as a leader?"""
+        self._follows = self._awaits_role = self._end_is_due = False
+        """Does another node report on the broker? Does nobody know yet who does? Has this one still
+        to report that nothing is there?"""
         self._late_role: Fact | None = None
         """The last role that the node took while nothing was written."""
         self._roll_due = False
