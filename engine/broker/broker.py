@@ -27,8 +27,7 @@ from engine.broker.metrics import MetricsPort
 from engine.broker.offsets.remembered_offsets import BootEnds
 from engine.broker.persistence import SETTINGS_GONE
 from engine.broker.pulling.cold_reads import TOLD_EACH_SAMPLES
-from engine.broker.replicating.agreed_tables import FILE_NAME as TABLES_FILE
-from engine.broker.replicating.agreed_tables import applied_in, read_snapshot
+from engine.broker.replicating.agreed_tables import applied_in, read_snapshot, table_file
 from engine.broker.replicating.ordered_role import OrderedRole
 from engine.broker.services import Services, metrics_of, services_of
 from engine.broker.state import BrokerState, Signals, state_of
@@ -44,7 +43,6 @@ from engine.runtime import Runtime
 from engine.runtime.clock import ClockStep
 from engine.runtime.durable import make_durable
 from engine.store import NO_END, FlushDiskType, MessageStore
-from engine.store.table_file import TableFile
 from engine.telemetry import SPOOL_DIRECTORY, EmitterIdentity, Telemetry
 
 _log = logging.getLogger(__name__)
@@ -503,8 +501,7 @@ def _visible_end(runtime: Runtime, config: BrokerConfig) -> int:
     """Up to where a start may show the log at once: of a node of a group, what it has applied."""
     if not config.raft_enable:
         return NO_END
-    file = TableFile(runtime, f"{config.config_folder}/{TABLES_FILE}")
-    return applied_in(read_snapshot(file))
+    return applied_in(read_snapshot(table_file(runtime, config)))
 
 
 def _start(loops: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:

@@ -27,8 +27,7 @@ from engine.broker.pulling.pull_answers import handed_to_nobody
 from engine.broker.registration import Registration
 from engine.broker.removing.deletion import Deletions, Forget, OffsetDeletion
 from engine.broker.removing.topic_changes import Shrinking, TopicChanges
-from engine.broker.replicating.agreed_tables import FILE_NAME as TABLES_FILE
-from engine.broker.replicating.agreed_tables import AgreedTables
+from engine.broker.replicating.agreed_tables import AgreedTables, table_file
 from engine.broker.replicating.leadership import Leadership
 from engine.broker.replicating.offset_merges import OffsetMerges
 from engine.broker.replicating.ordered_role import OrderedRole
@@ -60,7 +59,7 @@ from engine.delay import Delays, DelayService
 from engine.foundation.config_layers import Origin
 from engine.remoting import RpcClient
 from engine.store.stored_settings import KeptSettings
-from engine.store.table_file import SettingsFile, TableFile
+from engine.store.table_file import SettingsFile
 from engine.telemetry import Telemetry
 
 
@@ -212,7 +211,7 @@ def _raft_group(
         state,
         delete_here=deletions.delete_here,
         deletions_ended=deletions.ended,
-        file=TableFile(state.runtime, f"{config.config_folder}/{TABLES_FILE}", store.store_id),
+        file=table_file(state.runtime, config, store.store_id),
         records=assembled(TableRecords, state),
     )
     deletions.agree = tables.delete_topic

@@ -33,6 +33,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
@@ -70,6 +71,13 @@ class Access:
         """Raises ConfigError when the accounts do not fit together."""
         if self.accounts:
             Accounts(self.accounts)
+
+    def keeps_strangers_off(self, host: str) -> bool:
+        """Does a port at `host` take only parties of this machine, or such as prove by mutual TLS
+        who they are?
+        """
+        tls = self.server_tls
+        return ip_address(host).is_loopback or (tls is not None and tls.is_mutual)
 
     def gate(self, demand_at: DemandAt = nowhere, holders_of: HoldersOf = nobody) -> Gate:
         """The gate of a party; `demand_at` says what a stored message demands, `holders_of` who

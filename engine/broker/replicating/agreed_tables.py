@@ -24,6 +24,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from engine.broker.config import BrokerConfig
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.readers import QueueKey
 from engine.broker.identity import BrokerNode
@@ -44,6 +45,7 @@ from engine.protocol import fastjson
 from engine.protocol.codes import ResponseCode
 from engine.protocol.message_record import decode_record
 from engine.protocol.names import TABLES_TOPIC
+from engine.runtime import Runtime
 from engine.runtime.clock import Clock
 from engine.store import MessageDraft, MessageStore
 from engine.store.record_reading import DispatchRequest
@@ -382,6 +384,11 @@ def read_snapshot(file: TableFile) -> dict[str, Any]:
     found: dict[str, Any] = {}
     file.load(SilentObserver(), found.update)
     return found
+
+
+def table_file(runtime: Runtime, config: BrokerConfig, store_id: str | None = None) -> TableFile:
+    """The file of the tables; `store_id` as in TableFile."""
+    return TableFile(runtime, f"{config.config_folder}/{FILE_NAME}", store_id)
 
 
 def applied_in(snapshot: dict[str, Any]) -> int:

@@ -19,9 +19,10 @@ from typing import Final
 
 from engine.broker.identity import BrokerNode, Role
 from engine.broker.replicating.raft_peers import RaftPeers
+from engine.broker.replicating.replication import as_sent_from
 from engine.foundation.errors import ClusterError, RequestRefused
 from engine.foundation.units import SECOND_MS
-from engine.protocol.bodies_admin import HaConnectionInfo, HaRuntimeInfo, ReplicaState
+from engine.protocol.bodies_admin import HaRuntimeInfo, ReplicaState
 from engine.protocol.codes import ResponseCode
 from engine.protocol.headers import ChangeReplicaRequestHeader
 from engine.raft.events import ProposeMembers, Refusal, TransferTo
@@ -187,23 +188,8 @@ class RaftOrders:
 
     def status(self) -> HaRuntimeInfo:
         """How far the others are, as far as this node hears of it: a leader does."""
-        end, replicas = self._store.physical_max, self.replicas()
-        return HaRuntimeInfo(
-            master=self._node.is_master,
-            master_commit_log_max_offset=end,
-            in_sync_slave_nums=sum(one.end == end for one in replicas),
-            ha_connection_info=[
-                HaConnectionInfo(
-                    addr=one.address,
-                    slave_ack_offset=one.end or 0,
-                    diff=end - (one.end or 0),
-                    in_sync=one.end == end,
-                    transferred_byte_in_second=one.bytes_per_second,
-                    transfer_from_where=one.sent_end,
-                )
-                for one in replicas
-            ],
-        )
+        end = self._store.physical_max
+        return as_sent_from(end, self.replicas(), is_master=self._node.is_master)
 
     def replicas(self) -> list[Replica]:
         """The others, as a leader hears from them."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 from typing import Final
 
 import msgspec
@@ -102,9 +101,7 @@ class RaftPeers:
         open to strangers.
         """
         host, _, port = address_of(name).rpartition(":")
-        tls = self._access.server_tls
-        is_mutual = tls is not None and tls.is_mutual
-        if not ip_address(host).is_loopback and not is_mutual:
+        if not self._access.keeps_strangers_off(host):
             raise ConfigError(
                 "dLegerPeers",
                 name,

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from itertools import count
 from typing import Final
 
@@ -46,6 +45,7 @@ from engine.protocol.command import RemotingCommand
 from engine.protocol.names import MASTER_ID
 from engine.remoting import RpcClient
 from engine.replication import Acknowledgements, Following, HaClient, HaService, MasterAddress
+from engine.replication.ha_service import Replica
 from engine.runtime import Runtime
 from engine.store import Epoch, MessageStore
 from engine.store.epochs import as_listed, entries_in
@@ -167,9 +167,7 @@ class Replication:
 
     async def _open_port(self, config: BrokerConfig) -> None:
         node = self._node
-        tls = config.access.server_tls
-        is_mutual = tls is not None and tls.is_mutual
-        if not ip_address(config.host).is_loopback and not is_mutual:
+        if not config.access.keeps_strangers_off(config.host):
             raise ConfigError(
                 "haListenPort",
                 config.ha_listen_port,
@@ -178,7 +176,7 @@ class Replication:
             )
         own_port = int(node.address.rpartition(":")[2])
         wanted = config.ha_listen_port or (own_port + 1 if config.port else 0)
-        port = await self.service.start(config.host, wanted, tls)
+        port = await self.service.start(config.host, wanted, config.access.server_tls)
         self._port_is_open = True
         node.ha_address = f"{config.host}:{port}"
 
@@ -340,22 +338,28 @@ class Replication:
                     max_offset=end,
                 ),
             )
-        slaves = [
-            HaConnectionInfo(
-                addr=one.address,
-                slave_ack_offset=one.end or 0,
-                diff=end - (one.end or 0),
-                in_sync=one.end == end,
-                transferred_byte_in_second=one.bytes_per_second,
-                transfer_from_where=one.sent_end,
-            )
-            for one in self.service.replicas()
-        ]
-        return HaRuntimeInfo(
-            master_commit_log_max_offset=end,
-            in_sync_slave_nums=sum(one.in_sync for one in slaves),
-            ha_connection_info=slaves,
+        return as_sent_from(end, self.service.replicas())
+
+
+def as_sent_from(end: int, replicas: Iterable[Replica], *, is_master: bool = True) -> HaRuntimeInfo:
+    """How far `replicas` are, as the node hears that sends them its log, which ends at `end`."""
+    connections = [
+        HaConnectionInfo(
+            addr=one.address,
+            slave_ack_offset=one.end or 0,
+            diff=end - (one.end or 0),
+            in_sync=one.end == end,
+            transferred_byte_in_second=one.bytes_per_second,
+            transfer_from_where=one.sent_end,
         )
+        for one in replicas
+    ]
+    return HaRuntimeInfo(
+        master=is_master,
+        master_commit_log_max_offset=end,
+        in_sync_slave_nums=sum(one.in_sync for one in connections),
+        ha_connection_info=connections,
+    )
 
 
 def expects_slaves(config: BrokerConfig) -> bool:
