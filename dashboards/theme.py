@@ -122,6 +122,17 @@ def frame(colours: Palette, *, height: int) -> dict[str, Any]:
     }
 
 
+def legend_above(colours: Palette) -> dict[str, Any]:
+    """A legend in one line above the panels."""
+    return {
+        "orientation": "h",
+        "x": 0,
+        "y": 1,
+        "yanchor": "bottom",
+        "font": {"size": 11, "color": colours.muted},
+    }
+
+
 def time_axis(colours: Palette) -> dict[str, Any]:
     """A UTC time axis."""
     return {

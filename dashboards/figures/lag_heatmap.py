@@ -27,7 +27,7 @@ from dashboards.figures.plotly_data import (
 )
 from dashboards.formatting import clock, duration, plain
 from dashboards.models.lag_overview import BrokerEvent, broker_text
-from dashboards.theme import Palette, frame, time_axis, unknown_pattern
+from dashboards.theme import Palette, frame, legend_above, time_axis, unknown_pattern
 from dashboards.url_state import Span, group_path
 
 COLUMNS_MAX: Final = 300
@@ -224,15 +224,7 @@ def _layout(groups: Sequence[str], span: Span, colours: Palette) -> Layout:
         **frame(colours, height=height(len(groups))),
         "margin": {"l": 8, "r": 8, "t": 34, "b": 8},
         "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1,
-            "yanchor": "bottom",
-            "font": {"color": colours.muted, "size": 11},
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
+        "legend": {**legend_above(colours), "itemclick": False, "itemdoubleclick": False},
         "xaxis": {**time_axis(colours), "range": [span.start, span.end], "showgrid": False},
         "yaxis": {
             "tickvals": list(range(len(groups))),

@@ -21,7 +21,16 @@ from dashboards.formatting import clock, plain, spoken
 from dashboards.models.alert_lines import AlertLane
 from dashboards.models.lag_overview import BrokerEvent
 from dashboards.reads.lag_series import NO_SILENCE, held_line
-from dashboards.theme import CLEAR, DASHES, Palette, frame, state_sign, time_axis, unknown_pattern
+from dashboards.theme import (
+    CLEAR,
+    DASHES,
+    Palette,
+    frame,
+    legend_above,
+    state_sign,
+    time_axis,
+    unknown_pattern,
+)
 from dashboards.url_state import Span
 from pipelines.base.wording import with_article
 from pipelines.reading.known import began_at
@@ -447,13 +456,7 @@ def _layout(span: Span, colours: Palette, lanes: Sequence[str]) -> Layout:
         "margin": {"l": 8, "r": 12, "t": 30, "b": 8},
         "hovermode": "x unified",
         "showlegend": True,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.0,
-            "yanchor": "bottom",
-            "font": {"size": 11, "color": colours.muted},
-        },
+        "legend": legend_above(colours),
         **_axes(span, colours, lanes),
     }
 

@@ -27,7 +27,7 @@ from dashboards.figures.plotly_data import (
 )
 from dashboards.formatting import clock, plain, size
 from dashboards.models.storage_lines import TimerLine
-from dashboards.theme import DASHES, Palette, frame, time_axis, unknown_pattern
+from dashboards.theme import DASHES, Palette, frame, legend_above, time_axis, unknown_pattern
 from dashboards.url_state import Span
 
 WINDOW_HEIGHT: Final = 340
@@ -148,13 +148,7 @@ def _window_layout(span: Span, colours: Palette, *, is_named: bool) -> Layout:
         "margin": {"l": 8, "r": 12, "t": 28 if is_named else 8, "b": 8},
         "hovermode": "x unified",
         "showlegend": is_named,
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "y": 1.0,
-            "yanchor": "bottom",
-            "font": {"size": 11, "color": colours.muted},
-        },
+        "legend": legend_above(colours),
     }
     for panel, (_, domain, title) in enumerate(PANELS, 1):
         number = "" if panel == 1 else panel
