@@ -2,12 +2,13 @@
 
 A new interpreter loads a room in 0.3 to 1.5 s of CPU time, most of what a short process costs, and
 tests start a thousand. `subprocess.Popen` becomes a class that recognises commands of `tidemark`
-and modules of ours in its own interpreter. One process a run, the nursery, loads what such a
-command lives in, once, and forks a child of which the test's process is the parent, as of any
-other: it is waited for, signalled and killed alike, and has its own id, folder and streams.
+and modules of ours in its own interpreter. One process, the nursery, loads what such a command
+lives in, once, and forks a child of which the test's process is the parent, as of any other: it is
+waited for, signalled and killed alike, and has its own id, folder and streams. A test that changes
+a variable of its own process has another nursery, and so has the first test after it.
 
 Invariant: who wants a new interpreter gets one. That is what is started by other words (`[python,
-tidemark, ...]`), in a terminal, with a variable of its own that a library may read when it is
+tidemark, ...]`), in a terminal, with a variable other than ours that a library may read when it is
 loaded, or with an option of Popen that is not named here.
 Absent on purpose: our threads in the nursery; what libraries start there survives a fork.
 """
@@ -28,7 +29,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -94,7 +95,7 @@ class ForkingPopen(subprocess.Popen[Any]):
     def _execute_child(self, *given: Any) -> None:
         wanted = Wanted(*given)
         order = _order(wanted)
-        born = _nursery().birth(order, wanted.streams()) if order else None
+        born = _birth(order, wanted.streams()) if order else None
         if born is None:
             super()._execute_child(*given)  # type: ignore[misc]
             return
@@ -108,31 +109,23 @@ class Nursery:
 
     def __init__(self) -> None:
         self._ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._owner = os.getpid()
-        self._variables = dict(os.environ)
-        self._one_at_a_time = threading.Lock()
+        self.owner = os.getpid()
+        self.variables = _read_at_loading(os.environ)
         command = [sys.executable, "-m", __name__, str(its.fileno())]
         quiet = subprocess.DEVNULL
         self._process = _plain_popen(
             command, cwd=ROOT, pass_fds=[its.fileno()], stdin=quiet, stdout=quiet
         )
         its.close()
-        atexit.register(self.end)
 
     def birth(self, order: dict[str, Any], streams: list[int]) -> int | None:
-        """Have a child forked; its id. None when it has to be a new interpreter."""
-        variables = order["variables"]
-        changed = {name for name, _ in variables.items() ^ self._variables.items()}
-        is_free = all(name.startswith(FREE_VARIABLES) for name in changed)
-        if not is_free or os.getpid() != self._owner:
-            return None
-        with self._one_at_a_time:
-            _system.prctl(PR_SET_CHILD_SUBREAPER, 1)
-            try:
-                socket.send_fds(self._ours, [json.dumps(order).encode()], streams)
-                return int(self._ours.recv(MESSAGE_BYTES)) or None
-            finally:
-                _system.prctl(PR_SET_CHILD_SUBREAPER, 0)
+        """Have a child forked; its id. None when what it lives in cannot be loaded."""
+        _system.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        try:
+            socket.send_fds(self._ours, [json.dumps(order).encode()], streams)
+            return int(self._ours.recv(MESSAGE_BYTES)) or None
+        finally:
+            _system.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
     def end(self) -> None:
         """End it; its children live on."""
@@ -140,9 +133,35 @@ class Nursery:
         self._process.wait()
 
 
-@cache
-def _nursery() -> Nursery:
-    return Nursery()
+_one_at_a_time = threading.Lock()
+_alive: list[Nursery] = []
+"""The nursery, once there is one."""
+
+
+def _birth(order: dict[str, Any], streams: list[int]) -> int | None:
+    """Have a child forked; its id. None when it has to be a new interpreter."""
+    with _one_at_a_time:
+        if _read_at_loading(order["variables"]) != _read_at_loading(os.environ):
+            return None
+        if not _alive:
+            _alive.append(Nursery())
+            atexit.register(_end_nursery, os.getpid())
+        elif _alive[0].owner != os.getpid():
+            return None
+        elif _alive[0].variables != _read_at_loading(os.environ):
+            _alive.pop().end()
+            _alive.append(Nursery())
+        return _alive[0].birth(order, streams)
+
+
+def _end_nursery(owner: int) -> None:
+    if os.getpid() == owner:
+        _alive.pop().end()
+
+
+def _read_at_loading(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those that a library may read while it is loaded."""
+    return {name: value for name, value in variables.items() if not name.startswith(FREE_VARIABLES)}
 
 
 def _order(wanted: Wanted) -> dict[str, Any] | None:

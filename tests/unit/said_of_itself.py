@@ -20,6 +20,7 @@ if __name__ == "__main__":
         "home": os.environ.get("TIDEMARK_HOME"),
         "leads": os.getsid(0) == os.getpid(),
         "parent": os.getppid(),
+        "threads": os.environ.get("POLARS_MAX_THREADS"),
         "words": sys.argv[1:],
     }
     sys.stdout.write(f"{json.dumps(said)}\n")

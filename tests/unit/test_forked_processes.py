@@ -70,6 +70,18 @@ def test_who_asks_for_more_has_a_new_interpreter(options: dict[str, Any]) -> Non
     assert said(COMMAND, **options)["forked"] is False
 
 
+def test_a_variable_of_the_test_s_own_process_holds_for_what_it_forks_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said(COMMAND)
+    with monkeypatch.context() as patch:
+        patch.setenv("POLARS_MAX_THREADS", "2")
+        assert said(COMMAND)["forked"] is True
+        assert said(COMMAND)["threads"] == "2"
+    after = said(COMMAND)
+    assert (after["forked"], after["threads"]) == (True, os.environ.get("POLARS_MAX_THREADS"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_it_ends_by_a_signal_and_is_waited_for(number: signal.Signals) -> None:
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
