@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from pipelines.marts.causes.diagnosing import findings
-from pipelines.marts.causes.finding import Figures, QueueFigures, TopicFigures
+from pipelines.marts.causes.finding import Figures, QueueFigures, said
+from pipelines.marts.causes.queues import LateQueues, skews
 from pipelines.marts.judging.ticks import WORDS
 from pipelines.sentences import causes
 
@@ -63,15 +66,21 @@ COLD: dict[str, Any] = {
     "pulls": 500,
     "disk_read_bytes": 3_990_000,
 }
-QUEUES = {"orders": TopicFigures(4, 1_000)}
 COMES_AND_GOES = [
     {"client_id": CLIENTS[0], "kind": kind, "event_us": TICK_US - (40 - number) * SECOND}
     for number, kind in enumerate(("LEFT", "JOINED") * 6)
 ]
 
 
-def queue(queue_id: int, lag: int, given: int) -> QueueFigures:
-    return QueueFigures("orders", queue_id, lag, given, late=max(lag - 30, 0))
+def lag_of(*queues: tuple[int, int, int], of: int = 4, sent: int = 1_000) -> dict[str, Any]:
+    """Queues of a topic that are behind: their number, their lag, and what each was given."""
+    numbers, lags, given = np.array(queues).T
+    every = np.ones(len(queues), np.int64)
+    late = LateQueues(
+        *(0 * every, 0 * every, numbers, lags, given, np.maximum(lags - 30, 0)),
+        *(of * every, sent * every, ["orders"]),
+    )
+    return {"skew": skews(late)[0]}
 
 
 def members(*of_each: dict[str, Any]) -> list[dict[str, Any]]:
@@ -112,28 +121,20 @@ GROUPS: dict[str, dict[str, Any]] = {
         "stats": members({"flow_span_ms": 30_000}),
         "rests": [{**REST, "head_age_us": None, "finished_count": 1}],
     },
-    "a hot queue": {"queues": [queue(2, 4_000, 900)], "topics": QUEUES},
-    "a queue that was hot": {
-        "queues": [queue(2, 4_000, 0)],
-        "topics": {"orders": TopicFigures(4, 0)},
-        "was_hot": ("orders", 2),
+    "a hot queue": lag_of((2, 4_000, 900)),
+    "a queue that was hot": {**lag_of((2, 4_000, 0), sent=0), "was_hot": ("orders", 2)},
+    "a queue that lags": lag_of((2, 4_000, 250)),
+    "a queue that lags, what was sent unknown": {**lag_of((2, 31, 250)), "slots_known": 1},
+    "a queue that lags beside unknown ones": {**lag_of((2, 4_000, 250)), "is_part": True},
+    "queues that lag": lag_of(
+        *((number, 3_000, 10) for number in (2, 3, 5)), of=1_000, sent=100_000
+    ),
+    "a hot key": {
+        **lag_of((2, 100, 1)),
+        "queues": [QueueFigures("orders", 2, 70)],
+        "topics": {"orders": 4},
+        "keys": [KEY],
     },
-    "a queue that lags": {"queues": [queue(2, 4_000, 250)], "topics": QUEUES},
-    "a queue that lags, what was sent unknown": {
-        "queues": [queue(2, 31, 250)],
-        "topics": QUEUES,
-        "slots_known": 1,
-    },
-    "a queue that lags beside unknown ones": {
-        "queues": [queue(2, 4_000, 250)],
-        "topics": QUEUES,
-        "is_part": True,
-    },
-    "queues that lag": {
-        "queues": [queue(number, 3_000, 10) for number in (2, 3, 5)],
-        "topics": {"orders": TopicFigures(1_000, 100_000)},
-    },
-    "a hot key": {"queues": [queue(2, 100, 1)], "topics": QUEUES, "keys": [KEY]},
     "fewer queues than members": {
         "stats": members(*({"topic_queues": 2, "queues_held": held} for held in (1, 1, 0)))
     },
@@ -175,9 +176,9 @@ def of_causes() -> Iterator[tuple[str, str]]:
     """(what of, sentence): findings, first seen and held; what is unknown; the end."""
     for name, given in GROUPS.items():
         for found in findings(group(**given)):
-            yield f"{found.cause}: {name}", found.evidence
-    said = causes.no_members("shipping", "broker-a", None)
-    yield "a cause that held until a moment ago", causes.held_at(said, TICK_US)
+            yield f"{found.cause}: {name}", said(found.evidence)
+    no_members = causes.no_members("shipping", "broker-a", None)
+    yield "a cause that held until a moment ago", causes.held_at(no_members, TICK_US)
     for why, words in WORDS.items():
         yield f"UNKNOWN: {why}", causes.silent("shipping", "broker-a", words)
     yield "NONE", causes.none("shipping")

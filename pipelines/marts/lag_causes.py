@@ -17,7 +17,7 @@ pool, and both are shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import Evaluation
 from pipelines.marts.causes.diagnosing import findings
-from pipelines.marts.causes.finding import CAUSES, Figures, Finding, QueueFigures, TopicFigures
+from pipelines.marts.causes.finding import CAUSES, Figures, Finding, said
 from pipelines.marts.causes.marks import COUNTED, GROUPS, QUEUES, SLOTS, Marks
 from pipelines.marts.causes.newest_reports import SCHEMAS, STANDING, GroupKey, NewestReports
-from pipelines.marts.causes.queues import KEYED_MIN, SKEW_PERCENT
+from pipelines.marts.causes.queues import KEYED_MIN, SKEW_PERCENT, LateQueues, skews
 from pipelines.marts.columns import GROUP_AT, INT, LONG, STAMP, STRING, rows_as_declared
 from pipelines.marts.group_state import MART as GROUP_STATE
 from pipelines.marts.judging.arrivals import (
@@ -373,7 +373,8 @@ class _Walk:
         """What is known of each of these groups, and its key."""
         marks, slot_us = self.marks, self.marks.slot_us
         slot = (moment - 1) // slot_us
-        late, topics = self._queues(groups, moment)
+        late = self._late_queues(groups, moment)
+        skew_of = skews(late)
         begins_us = self._begins_us(groups, moment).tolist()
         given = marks.given_by_slot(groups, slot)
         counted = {name: marks.recently(groups, name, slot).tolist() for name in COUNTED}
@@ -382,6 +383,8 @@ class _Walk:
         first_slots = ((marks.groups["first_us"][groups] - 1) // slot_us).tolist()
         for place, (number, key) in enumerate(self._named(groups)):
             members, own = members_of[place], _of(key)
+            reports = self.reports.of_group(own, moment)
+            queues, topics = late.of_group(number) if "keys" in reports else ((), {})
             yield (
                 number,
                 key,
@@ -399,48 +402,51 @@ class _Walk:
                     consumed=counted["consumed"][place],
                     retried=counted["retried"][place],
                     came_back=counted["came_back"][place],
-                    queues=late.get(number, ()),
-                    topics=topics.get(number, {}),
+                    skew=skew_of.get(number),
+                    queues=queues,
+                    topics=topics,
                     was_hot=self.reports.was_hot(own, moment),
                     standing=standing.get(number),
-                    **self.reports.of_group(own, moment),
+                    **reports,
                 ),
             )
 
-    def _queues(
-        self, groups: Positions, moment: int
-    ) -> tuple[dict[int, list[QueueFigures]], dict[int, dict[str, TopicFigures]]]:
-        """Per group its late queues and its topics, retry queues apart; of one with very many those
-        furthest behind.
+    def _late_queues(self, groups: Positions, moment: int) -> LateQueues:
+        """The late queues of these groups, retry queues apart; of one with very many those furthest
+        behind.
         """
         marks = self.marks
-        if not len(groups):
-            return {}, {}
         is_meant = np.zeros(len(marks.groups["lag"]), bool)
         is_meant[groups] = True
         numbers_of = marks.queues["group_number"]
         own = np.flatnonzero(is_meant[numbers_of] & ~marks.is_retry & (marks.queues["seq"] > 0))
         own = own[np.lexsort((-marks.queues["lag"][own], numbers_of[own]))]
         of_group = numbers_of[own]
-        starts = np.searchsorted(of_group, of_group)
-        is_kept = np.arange(len(own)) - starts < QUEUES_NAMED_MAX
+        is_kept = np.arange(len(own)) - np.searchsorted(of_group, of_group) < QUEUES_NAMED_MAX
         own, of_group = own[is_kept], of_group[is_kept]
         lag = marks.queues["lag"][own]
         given = marks.given_recently(own, (moment - 1) // marks.slot_us)
-        beyond = np.maximum(lag - self._allowed_queues(own, moment), 0)
-        some = np.flatnonzero(beyond)
-        keys = marks.queue_keys.take(pa.array(own[some]))
-        figures = map(
-            QueueFigures,
-            pc.cast(keys["topic"], pa.string()).to_pylist(),
-            keys["queue_id"].to_pylist(),
-            *(of_queue[some].tolist() for of_queue in (lag, given, beyond)),
+        late = np.maximum(lag - self._allowed_queues(own, moment), 0)
+        some = np.flatnonzero(late)
+        keys = marks.queue_keys.take(pa.array(own))
+        topics = keys["topic"].unify_dictionaries().combine_chunks()
+        topic = np.asarray(topics.indices)
+        place = of_group * max(1, len(topics.dictionary)) + topic
+        _, of_place = np.unique(place, return_inverse=True)
+        queues = np.bincount(of_place)[of_place[some]]
+        sent = np.zeros(len(of_place), np.int64)
+        np.add.at(sent, of_place, given)
+        return LateQueues(
+            of_group[some],
+            topic[some],
+            numbers(keys["queue_id"])[some],
+            lag[some],
+            given[some],
+            late[some],
+            queues,
+            sent[of_place[some]],
+            topics.dictionary.to_pylist(),
         )
-        late = {
-            number: list(islice(figures, end - begin))
-            for number, begin, end in _runs(of_group[some])
-        }
-        return late, _topics(marks.queue_keys["topic"].take(pa.array(own)), of_group, given)
 
     def _number_of(self, key: GroupKey) -> int | None:
         """The number of a group; None of one of which no watermark was reported."""
@@ -471,7 +477,8 @@ class _Walk:
                     "lag_messages": None if self._is_part(moment)[number] else lag,
                     "lag_at_least_messages": lag,
                     "seq": int(marks.groups["seq"][number]),
-                    **{name: getattr(one, name) for name in _OF_FINDING},
+                    **dict(zip(_OF_FINDING, _figures_of(one), strict=True)),
+                    "evidence": said(one.evidence),
                 }
             )
 
@@ -485,34 +492,11 @@ def _bits(found: Iterable[Finding]) -> int:
     return sum([_BITS[one.cause] for one in found if one.cause != "NONE"])
 
 
-def _topics(
-    topics: pa.ChunkedArray, of_group: Positions, given: Positions
-) -> dict[int, dict[str, TopicFigures]]:
-    """Per group its topics, from the topic, the group and the figure of each queue."""
-    whole = topics.unify_dictionaries().combine_chunks()
-    place = of_group * max(1, len(whole.dictionary)) + np.asarray(whole.indices)
-    present, first, of_place = np.unique(place, return_index=True, return_inverse=True)
-    sent = np.zeros(len(present), np.int64)
-    np.add.at(sent, of_place, given)
-    names = pc.cast(whole.take(pa.array(first)), pa.string()).to_pylist()
-    figures = zip(np.bincount(of_place).tolist(), sent.tolist(), strict=True)
-    found: dict[int, dict[str, TopicFigures]] = {}
-    for number, name, reports in zip(of_group[first].tolist(), names, figures, strict=True):
-        found.setdefault(number, {})[name] = TopicFigures(*reports)
-    return found
-
-
-def _runs(numbers_in_order: Positions) -> Iterator[tuple[int, int, int]]:
-    """Each number with where its run begins, and one past its end."""
-    begins = np.flatnonzero(np.diff(numbers_in_order, prepend=-1))
-    ends = np.append(begins, len(numbers_in_order))[1:]
-    return zip(numbers_in_order[begins].tolist(), begins.tolist(), ends.tolist(), strict=True)
-
-
 _OF_FINDING: Final = (
     *("cause", "evidence", "measured", "expected", "unit", "share_percent"),
     *("topic", "queue_id", "client_id"),
 )
+_figures_of = attrgetter(*_OF_FINDING)
 
 MART: Final = mart(
     LAG_CAUSES,

@@ -8,7 +8,7 @@ what it is compared with, and the unit of both. Absent on purpose: tests, and se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -39,24 +39,30 @@ CAUSES: Final = (
 Row = Mapping[str, Any]
 
 
+class Skew(NamedTuple):
+    """The queues furthest behind of a topic that have together so much of its lag that they stand
+    out. A tuple, for there are very many.
+    """
+
+    topic: str
+    queue_ids: Sequence[int]
+    """Furthest behind first."""
+    queues: int
+    """Of the topic, those that stand out among them."""
+    lag: int
+    share_percent: int
+    """Of what the topic is behind beyond its allowance."""
+    given_percent: int | None
+    """Of what was sent to the topic in the present slot and the one before; None: nothing was."""
+
+
 class QueueFigures(NamedTuple):
-    """A queue that is further behind than it may be. A tuple, for there are very many."""
+    """A queue that is further behind than it may be. A tuple, too."""
 
     topic: str
     queue_id: int
-    lag: int
-    given: int
-    """Messages sent to it in the present slot and the one before."""
     late: int
     """Messages beyond what it may be behind: a few, or those of the last seconds."""
-
-
-class TopicFigures(NamedTuple):
-    """All queues of a topic that the group reads."""
-
-    queues: int
-    given: int
-    """Messages sent to them in the present slot and the one before."""
 
 
 @dataclass(slots=True)
@@ -82,9 +88,13 @@ class Figures:
     """Those that had failed."""
     came_back: int
     """Those whose invisible time had run out."""
+    skew: Skew | None = None
     queues: Sequence[QueueFigures] = ()
-    """Those that are late; retry queues are not among them, nor among those of `topics`."""
-    topics: Mapping[str, TopicFigures] = field(default_factory=dict)
+    """Those that are late, where keys are reported; retry queues are not among them, nor among
+    those of `topics`.
+    """
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """How many queues of each topic the group reads, where keys are reported."""
     stats: Sequence[Row] = ()
     """Newest consume_stats of each member and topic, with calm_us: how long calls took before the
     group fell behind.
@@ -110,11 +120,20 @@ class Figures:
         return self.consumed + self.retried + self.came_back
 
 
+Evidence = str | Callable[[], str]
+"""A sentence, or what makes it: most findings repeat one that was reported, and are not shown."""
+
+
+def said(evidence: Evidence) -> str:
+    """The sentence."""
+    return evidence if isinstance(evidence, str) else evidence()
+
+
 class Finding(NamedTuple):
     """One cause. A tuple, too."""
 
     cause: str
-    evidence: str
+    evidence: Evidence
     measured: int | None = None
     expected: int | None = None
     unit: str | None = None

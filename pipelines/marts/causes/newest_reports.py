@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pipelines.base.settings import SECOND_US
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.causes.finding import CAUSES, Finding, Row, length_ms
+from pipelines.marts.causes.finding import CAUSES, Finding, Row, length_ms, said
 from pipelines.marts.lifecycle_events import BOOT, SPOOL_LOSS
 from pipelines.marts.rebalances import MEMBERSHIP
 from pipelines.sentences.causes import held_at, not_pulled
@@ -357,6 +357,7 @@ def _group(row: Row) -> GroupKey:
 
 def _held_row(key: GroupKey, held: Held) -> dict[str, Any]:
     figures = dict(zip(_FINDING, _figures_of(held.found), strict=True))
+    figures["evidence"] = said(held.found.evidence)
     return {"emitter": key[0], "group": key[1], "held_us": held.held_us, **figures}
 
 
@@ -368,7 +369,7 @@ def _as_of(held: Held, tick_us: int) -> Finding:
     """What is reported on it at a tick."""
     if held.held_us >= tick_us:
         return held.found
-    return held.found._replace(evidence=held_at(held.found.evidence, held.held_us))
+    return held.found._replace(evidence=held_at(said(held.found.evidence), held.held_us))
 
 
 def _towards(calm_us: int | None, now_us: int) -> int:

@@ -7,9 +7,13 @@ or key stands out only beyond its fair part. Absent on purpose: sentences.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from pipelines.marts.causes.finding import Figures, Finding, QueueFigures, percent
+import numpy as np
+
+from pipelines.marts.causes.finding import Figures, Finding, QueueFigures, Skew, percent
+from pipelines.marts.mart import Positions
 from pipelines.sentences import causes as sentences
 
 SKEW_PERCENT: Final = 50
@@ -24,74 +28,126 @@ SLOTS_OF_GIVEN: Final = 3
 """Slots of a group from which on it is known what its queues were given in the last two."""
 
 
+@dataclass(frozen=True, slots=True)
+class LateQueues:
+    """Queues that are further behind than they may be, of any groups: a place each."""
+
+    group: Positions
+    """The numbers of their groups, in order."""
+    topic: Positions
+    """The codes of their topics among `topics`."""
+    queue_id: Positions
+    lag: Positions
+    given: Positions
+    """Messages sent to each in the present slot and the one before."""
+    late: Positions
+    """Messages beyond what each may be behind: a few, or those of the last seconds; above 0."""
+    topic_queues: Positions
+    """How many queues of its topic its group reads, late ones or not,"""
+    topic_given: Positions
+    """and what was sent to those."""
+    topics: Sequence[str]
+
+    def of_group(self, number: int) -> tuple[list[QueueFigures], dict[str, int]]:
+        """The late queues of a group, and how many queues of their topics it reads."""
+        own = slice(*np.searchsorted(self.group, [number, number + 1]).tolist())
+        names = [self.topics[code] for code in self.topic[own].tolist()]
+        queues = map(QueueFigures, names, self.queue_id[own].tolist(), self.late[own].tolist())
+        return list(queues), dict(zip(names, self.topic_queues[own].tolist(), strict=True))
+
+
+def skews(queues: LateQueues) -> dict[int, Skew]:
+    """Per group, by its number, the queues that stand out: of the topic that has the queue furthest
+    behind the fewest, furthest behind first, that have together so much of its lag. One, or one of
+    FEW_QUEUES; groups without such queues are left out.
+    """
+    names = np.array(queues.topics)
+    rank = np.argsort(np.argsort(names))
+    order = np.lexsort((queues.queue_id, -rank[queues.topic], -queues.late, queues.group))
+    is_worst = np.diff(queues.group[order], prepend=-1) != 0
+    worst, of = order[is_worst], np.cumsum(is_worst) - 1
+    is_meant = queues.topic[order] == queues.topic[worst][of]
+    ranked, of = order[is_meant], of[is_meant]
+    begins = np.flatnonzero(np.diff(of, prepend=-1))
+    count, late = np.arange(len(of)) - begins[of] + 1, _up_to(queues.late[ranked], begins, of)
+    ends = np.flatnonzero(np.diff(of, append=-1))
+    share, whole = 100 * late // late[ends][of], queues.topic_queues[ranked]
+    stands_out = (share >= _skewed_percents(count, whole)) & (count < whole)
+    stands_out &= count <= np.maximum(1, whole // FEW_QUEUES)
+    last = np.flatnonzero(stands_out)
+    last = last[np.diff(of[last], prepend=-1) != 0]
+    lag, given = (_up_to(one[ranked], begins, of)[last] for one in (queues.lag, queues.given))
+    sent = queues.topic_given[ranked[last]]
+    part = np.where(sent > 0, 100 * given // np.maximum(sent, 1), -1)
+    ids = queues.queue_id[ranked].tolist()
+    figures = zip(
+        queues.group[ranked[last]].tolist(),
+        names[queues.topic[ranked[last]]].tolist(),
+        *(one.tolist() for one in (begins[of[last]], last, whole[last], lag, share[last], part)),
+        strict=True,
+    )
+    return {
+        number: Skew(topic, ids[at : end + 1], all_of, behind, percent, None if sent < 0 else sent)
+        for number, topic, at, end, all_of, behind, percent, sent in figures
+    }
+
+
+def _up_to(values: Positions, begins: Positions, of: Positions) -> Positions:
+    """The sum of each run up to each of its places."""
+    sums = np.cumsum(values)
+    return np.asarray(sums - (sums[begins] - values[begins])[of])
+
+
+def _skewed_percents(part: Positions, whole: Positions) -> Positions:
+    """From where on so many of all queues stand out."""
+    fair = 100 * part // whole
+    return np.asarray(np.maximum(SKEW_PERCENT, fair + (100 - fair) // 3))
+
+
+def _skewed_percent(part: int, whole: int) -> int:
+    """The same of one."""
+    fair = 100 * part // whole
+    return max(SKEW_PERCENT, fair + (100 - fair) // 3)
+
+
 def skewed_queue(group: Figures) -> Iterator[Finding]:
     """One queue, or a few of very many, have most of the lag: they are given most of the messages,
     or their readers are slower.
     """
-    if not group.queues or group.lag <= 0:
+    skew = group.skew
+    if skew is None or group.lag <= 0:
         return
-    most = max([queue.late for queue in group.queues])
-    latest = [queue for queue in group.queues if queue.late == most]
-    worst = max(latest, key=lambda queue: (queue.topic, -queue.queue_id))
-    of_topic = [queue for queue in group.queues if queue.topic == worst.topic]
-    late = sum([queue.late for queue in of_topic])
-    queues, given = group.topics[worst.topic]
-    few = _fewest_with_most(of_topic, queues, late)
-    if few is None:
-        return
-    fair_percent = 100 * len(few) / queues
-    skewed = _skewed_percent(len(few), queues)
-    share = percent(sum([queue.late for queue in few]), late) or 0
-    part = percent(sum([queue.given for queue in few]), given)
-    was_hot = part is None and group.was_hot == (worst.topic, worst.queue_id)
-    is_hot = was_hot or (part is not None and part >= skewed)
-    sent = sentences.was_given(
-        part,
-        queues=len(few),
-        was_hot=was_hot,
-        is_known_long_enough=is_hot or group.slots_known >= SLOTS_OF_GIVEN,
-    )
-    yield Finding(
-        "HOT_QUEUE" if is_hot else "LAGGING_QUEUE",
-        sentences.skewed_queue(
+    few, part, worst = len(skew.queue_ids), skew.given_percent, skew.queue_ids[0]
+    was_hot = part is None and group.was_hot == (skew.topic, worst)
+    is_hot = was_hot or (part is not None and part >= _skewed_percent(few, skew.queues))
+    is_known_long_enough = is_hot or group.slots_known >= SLOTS_OF_GIVEN
+
+    def evidence() -> str:
+        return sentences.skewed_queue(
             group.group,
-            worst.topic,
-            [queue.queue_id for queue in few],
-            queues=queues,
-            lag=sum([queue.lag for queue in few]),
-            share=share,
-            sent=sent,
+            skew.topic,
+            skew.queue_ids,
+            queues=skew.queues,
+            lag=skew.lag,
+            share=skew.share_percent,
+            sent=sentences.was_given(
+                part, queues=few, was_hot=was_hot, is_known_long_enough=is_known_long_enough
+            ),
             is_hot=is_hot,
             is_part=group.is_part,
-        ),
-        *(share if part is None or not is_hot else part, max(1, round(fair_percent))),
-        f"% of {'the lag' if part is None or not is_hot else 'what was sent'}",
-        share,
-        topic=worst.topic,
-        queue_id=worst.queue_id,
+        )
+
+    of_lag = part is None or not is_hot
+    yield Finding(
+        "HOT_QUEUE" if is_hot else "LAGGING_QUEUE",
+        evidence,
+        skew.share_percent if of_lag else part,
+        max(1, round(100 * few / skew.queues)),
+        f"% of {'the lag' if of_lag else 'what was sent'}",
+        skew.share_percent,
+        topic=skew.topic,
+        queue_id=worst,
     )
-
-
-def _fewest_with_most(
-    late_ones: Sequence[QueueFigures], queues: int, late: int
-) -> list[QueueFigures] | None:
-    """The queues furthest behind, of so many of a topic, that have, together, so much of the lag
-    that they stand out: one, or one of FEW_QUEUES; None when there are no such.
-    """
-    ranked = sorted(late_ones, key=lambda queue: (-queue.late, queue.queue_id))
-    together = 0
-    for count, queue in enumerate(ranked[: max(1, queues // FEW_QUEUES)], 1):
-        together += queue.late
-        share = percent(together, late) or 0
-        if count < queues and share >= _skewed_percent(count, queues):
-            return ranked[:count]
-    return None
-
-
-def _skewed_percent(part: int, whole: int) -> int:
-    """From where on so many of all queues stand out."""
-    fair = 100 * part // whole
-    return max(SKEW_PERCENT, fair + (100 - fair) // 3)
 
 
 def hot_key(group: Figures) -> Iterator[Finding]:
@@ -119,7 +175,7 @@ def hot_key(group: Figures) -> Iterator[Finding]:
     (topic, key), messages_of_it = max(waits.items(), key=lambda one: (one[1], one[0]))
     late = sum(queue.late for queue in group.queues if queue.topic == topic)
     share = percent(round(messages_of_it), late)
-    queues = group.topics[topic].queues if late else 0
+    queues = group.topics[topic] if late else 0
     if share is None or share < _key_stands_out(len(queues_of[topic, key]), queues):
         return  # As many keys as queues: each queue has one of its own, and none is the trouble.
     rows = [row for row in hot if (row["topic"], row["top_key"]) == (topic, key)]

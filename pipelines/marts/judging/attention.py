@@ -25,7 +25,7 @@ from pipelines.marts.judging import keeping, progress, queue_courses, swings
 from pipelines.marts.judging.growths import Growths
 from pipelines.marts.judging.heads import OF_SAMPLE, Heads, Passed, Usual
 from pipelines.marts.judging.news import FIGURES, REWIND_MEMORY_US
-from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
+from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, places
 from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.judging.queue_courses import LagCourses, Lags, passages
 from pipelines.marts.judging.rules import (
@@ -250,7 +250,8 @@ class Attention:
             return None
         self._forget_ages(rows, moment)
         tick_us = moment.tick_us
-        emitter = self.emitter[rows]
+        at = self._at(rows)
+        emitter = self.emitter[at]
         is_reported, by_pulls = self._reach(rows, tick_us)
         now, before = self._window_at(rows, tick_us)
         event_us = now["event_us"]
@@ -293,7 +294,7 @@ class Attention:
             complete_from_us=complete_from,
             is_anew=is_anew,
         )
-        self.columns["evaluated_from_us"][rows] = from_us
+        self.columns["evaluated_from_us"][at] = from_us
         self.columns["is_gone"][rows[is_ended]] = HAS_ENDED
         return verdicts
 
@@ -302,8 +303,8 @@ class Attention:
     ) -> keeping.Turned:
         """Where courses begin anew, into their columns."""
         slide_us = self._evaluation.slide_us
-        slot = self.slot(tick_us - slide_us)
-        former = {name: self.ring[name][slot][rows] for name in keeping.MARKS}
+        slot, at = self.slot(tick_us - slide_us), self._at(rows)
+        former = {name: self.ring[name][slot][at] for name in keeping.MARKS}
         evaluation = self._evaluation
         turned = keeping.turned(now, former, by_pulls, tick_us=tick_us, evaluation=evaluation)
         self.columns["based_us"][rows[turned.moves_again]] = tick_us - slide_us
@@ -323,9 +324,9 @@ class Attention:
     ) -> Seen:
         """What the rules are given of queues at a tick; `before` is how they were a window ago."""
         tick_us, rows, now = looked.tick_us, looked.rows, looked.now
-        is_evaluated = looked.is_evaluated
+        is_evaluated, at = looked.is_evaluated, self._at(rows)
         count = open_messages(now["max_offset"], now["reached"])
-        fell_behind = self.columns["growth"][rows] > 0
+        fell_behind = self.columns["growth"][at] > 0
         self._note_course(
             *(rows, moment, count, (now, before)), turned=turned, is_evaluated=is_evaluated
         )
@@ -334,9 +335,9 @@ class Attention:
         patience_us = np.where(passed.is_reported, passed.patience_us, stand.patience_us)
         since_us = progress.waiting_since_us(now)
         late = progress.is_late(since_us, tick_us, self._evaluation) & is_evaluated
-        late_us = self.columns["late_us"][rows]
+        late_us = self.columns["late_us"][at]
         begun = np.where(late_us == UNKNOWN, tick_us, late_us)
-        self.columns["late_us"][rows] = np.where(late, begun, UNKNOWN)
+        self.columns["late_us"][at] = np.where(late, begun, UNKNOWN)
         return Seen(
             tick_us,
             now,
@@ -352,10 +353,10 @@ class Attention:
             patience_us,
             swings.periods_us(self.courses.swings, rows),
             swings.deficits(self.courses.swings, rows, count),
-            fell_behind != (self.columns["growth"][rows] > 0),
+            fell_behind != (self.columns["growth"][at] > 0),
             passed,
             self.highs(rows, tick_us),
-            moment.polled_us[self.emitter[rows]],
+            moment.polled_us[self.emitter[at]],
             lambda some: self._sampled(rows[some], tick_us),
             lambda some: self._growths.extremes(rows[some], tick_us),
         )
@@ -382,7 +383,7 @@ class Attention:
         """What is shown of a verdict, and what is remembered of it; `fired`: did a rule on the
         evaluation before?
         """
-        columns, now = self.columns, seen.now
+        columns, now, at = self.columns, seen.now, self._at(rows)
         fires = is_evaluated & (verdict.rule > HEALTHY_MAX)
         was_bad = now["is_bad"] == 1
         shown = np.where(fired == UNSEEN, was_bad, fired == FIRES)
@@ -396,8 +397,8 @@ class Attention:
         is_early = fires & ~is_bad & is_late
         stands = is_bad & ((verdict.rule == STALLED) | (verdict.rule == STOPPED))
         # Whoever finishes much and reports it rarely is well, and yet a crash would repeat it.
-        since = np.maximum(columns["commit_stood_us"][rows], complete_from_us)
-        is_unreported = (columns["commit_stood_us"][rows] != UNKNOWN) & seen.is_complete
+        since = np.maximum(columns["commit_stood_us"][at], complete_from_us)
+        is_unreported = (columns["commit_stood_us"][at] != UNKNOWN) & seen.is_complete
         is_unreported &= seen.tick_us - since >= self._evaluation.window_us
         is_unreported &= now["reached"] > committed
         is_exposed = (stands | is_unreported) & (committed != UNKNOWN) & (pulled > committed)
@@ -439,34 +440,36 @@ class Attention:
     def _moves(self, rows: Positions, seen: Seen) -> Flags:
         """Has what was reached moved within the window, so that nothing stands now?"""
         is_still = seen.stands | seen.passed.is_reported | ~seen.is_complete
-        ago_us = seen.tick_us - self.columns["moved_us"][rows]
+        ago_us = seen.tick_us - self.columns["moved_us"][self._at(rows)]
         return np.asarray(~is_still & (ago_us < self._evaluation.window_us))
 
     def _remember(self, verdicts: Verdicts, seen: Seen, fires: Flags) -> None:
         """What the next look has to know of a verdict."""
         columns, now, rows, verdict = self.columns, seen.now, verdicts.rows, verdicts.judged
+        at = self._at(rows)
         # The course of one that comes back to what is allowed has ended.
         had_course = verdict.is_within & (now["rule"] != OK) & (now["growth"] != UNKNOWN)
-        columns["growth"][rows] = np.where(had_course, 0, now["growth"])
-        columns["is_exposed"][rows] = verdicts.is_exposed
-        columns["rule"][rows] = verdict.rule
-        columns["by_pulls"][rows] = verdicts.by_pulls
-        columns["moves"][rows] = ~verdicts.stands
-        columns["kind"][rows] = verdict.kind
+        columns["growth"][at] = np.where(had_course, 0, now["growth"])
+        columns["is_exposed"][at] = verdicts.is_exposed
+        columns["rule"][at] = verdict.rule
+        columns["by_pulls"][at] = verdicts.by_pulls
+        columns["moves"][at] = ~verdicts.stands
+        columns["kind"][at] = verdict.kind
         # One that caught up and does so no more, or of which it was too early to say, was not well.
         firing = fires | (verdict.rule == CATCHING_UP) | (verdict.rule == TOO_EARLY)
-        columns["fires"][rows] = np.where(verdicts.is_evaluated, firing, UNSEEN)
-        columns["is_bad"][rows] = verdicts.is_bad
+        columns["fires"][at] = np.where(verdicts.is_evaluated, firing, UNSEEN)
+        columns["is_bad"][at] = verdicts.is_bad
         due_us = self._due_us(seen.tick_us, verdicts, fires)
-        columns["due_us"][rows] = due_us
+        columns["due_us"][at] = due_us
         # The least lags of one that rests are not kept: it begins anew, in whatever cycle.
         columns["looked_us"][rows[due_us != 0]] = UNKNOWN
 
     def _forget_ages(self, rows: Positions, moment: Moment) -> None:
         """How long a message waits that was stored before the clock was set is unknown."""
         since = self.columns["waiting_since_us"]
-        is_known = since[rows] != UNKNOWN
-        is_timeless = is_known & (since[rows] < moment.stepped_us[self.emitter[rows]])
+        at = self._at(rows)
+        is_known = since[at] != UNKNOWN
+        is_timeless = is_known & (since[at] < moment.stepped_us[self.emitter[at]])
         since[rows[is_timeless]] = UNKNOWN
 
     def _due_rows(self, moment: Moment) -> Positions:
@@ -479,29 +482,30 @@ class Attention:
         self, rows: Positions, tick_us: int
     ) -> tuple[Mapping[str, Positions], Mapping[str, Positions]]:
         """What is known of queues now, which joins their window, and what was a window ago."""
-        now = Chosen(self.columns, self._all_or(rows))
-        slot = self.slot(tick_us)
+        at = self._at(rows)
+        now, slot = Chosen(self.columns, at), self.slot(tick_us)
         for name in RING:
-            self.ring[name][slot][rows] = now[name]
+            self.ring[name][slot][at] = now[name]
         past = self.slot(tick_us - self._evaluation.window_us)
-        return now, {name: self.ring[name][past][rows] for name in RING}
+        return now, {name: self.ring[name][past][at] for name in RING}
 
-    def _all_or(self, rows: Positions) -> Positions | slice:
-        """The rows; when they are all there are, as a slice, which copies nothing."""
-        return slice(None) if len(rows) == len(self.chosen) else rows
+    def _at(self, rows: Positions) -> Positions | slice:
+        return places(rows, len(self.chosen))
 
     def _reach(self, rows: Positions, tick_us: int) -> tuple[Flags, Flags]:
         """What each queue has reached, into its column; whose client reports what it holds, and
         where does what was pulled count as reached?
         """
         columns = self.columns
-        now = Chosen(columns, self._all_or(rows))
+        at = self._at(rows)
+        now = Chosen(columns, at)
         had = (now["had_members"] == 1) | (now["members"] > 0)
-        columns["had_members"][rows] = had
+        columns["had_members"][at] = had
         slot = self.slot(tick_us - self._evaluation.slide_us)
-        before = {name: self.ring[name][slot][rows] for name in ("committed", "pulled")}
+        before = {name: self.ring[name][slot][at] for name in ("committed", "pulled")}
         held = progress.held_at_report(now, before, tick_us, self._evaluation)
-        columns["commit_held_last"][rows], columns["commit_held"][rows] = held
+        columns["commit_held_last"][at], columns["commit_held"][at] = held
+        now = Chosen(columns, at)  # What was gathered before is of the tick before.
         sample = self.sampled_rows(rows, tick_us)
         is_reported = np.asarray(sample != NOTHING_SAMPLED)
         reported = np.full(len(rows), UNKNOWN)
@@ -518,7 +522,7 @@ class Attention:
                 is_reader & (now["members"][some] != 0) & (reported[some] != UNKNOWN)
             )
         by_pulls = progress.goes_by_pulls(now, is_reported, self._evaluation)
-        columns["reached"][rows] = progress.reached(now, reported, is_reported, by_pulls)
+        columns["reached"][at] = progress.reached(now, reported, is_reported, by_pulls)
         return is_reported, by_pulls
 
     def _passed(self, rows: Positions, is_reported: Flags, tick_us: int) -> Passed:
@@ -545,20 +549,19 @@ class Attention:
     ) -> None:
         """Into their columns: by how many messages an hour each queue falls further behind."""
         tick_us, slide_us = moment.tick_us, self._evaluation.slide_us
-        columns = self.columns
-        is_new = (columns["looked_us"][rows] != tick_us - slide_us) | ~is_evaluated | turned.anew
-        since = np.where(is_new | turned.course, tick_us, columns["low_from_us"][rows])
-        since = np.maximum(since, moment.run_from_us[self.emitter[rows]])
-        columns["looked_us"][rows] = tick_us
-        columns["low_from_us"][rows] = since
+        columns, at = self.columns, self._at(rows)
+        is_new = (columns["looked_us"][at] != tick_us - slide_us) | ~is_evaluated | turned.anew
+        since = np.where(is_new | turned.course, tick_us, columns["low_from_us"][at])
+        since = np.maximum(since, moment.run_from_us[self.emitter[at]])
+        columns["looked_us"][at] = tick_us
+        columns["low_from_us"][at] = since
         is_anew = is_new | turned.is_other_mark
         self._growths.note(rows, count, window[1]["max_offset"], is_anew, tick_us=tick_us)
         lags = Lags(rows, count, *passages(*window), since, is_new, turned.course)
         self.courses.note(lags, tick_us=tick_us, slide_us=slide_us)
-        growth = columns["growth"][rows]
-        growth[since == tick_us] = UNKNOWN
+        growth = np.where(since == tick_us, UNKNOWN, columns["growth"][at])
         if queue_courses.begins_block(tick_us, slide_us):
-            is_behind = columns["rule"][rows] != OK
+            is_behind = columns["rule"][at] != OK
             growth = self.courses.growth(
                 lags,
                 growth,
@@ -567,23 +570,24 @@ class Attention:
                 tick_us=tick_us,
                 evaluation=self._evaluation,
             )
-        columns["growth"][rows] = growth
+        columns["growth"][at] = growth
 
     def _due_us(self, tick_us: int, verdicts: Verdicts, fires: Flags) -> Positions:
         """The moment from which each queue must be looked at again: 0, at the next tick."""
-        event_us = self.columns["event_us"][verdicts.rows]
+        at = self._at(verdicts.rows)
+        event_us = self.columns["event_us"][at]
         since = verdicts.waiting_since_us
-        changed_us = self.columns["changed_us"][verdicts.rows]
+        changed_us = self.columns["changed_us"][at]
         window_us = self._evaluation.window_us
         is_settled = (changed_us == UNKNOWN) | (tick_us - changed_us >= window_us)
         # What is reached moves without news, too: by a sample, or since a sample has grown old.
-        is_settled &= tick_us - self.columns["moved_us"][verdicts.rows] >= window_us
+        is_settled &= tick_us - self.columns["moved_us"][at] >= window_us
         is_waiting = (since != UNKNOWN) & (since != NEVER)
         allowed_us = self._evaluation.allowed_time_ms * 1000
         late_us = np.where(is_waiting, since, 0) + allowed_us + 1
         due_us = np.where(is_waiting & (late_us > tick_us), late_us, NEVER)
         silent_us = np.where(event_us == UNKNOWN, 0, event_us) + REPORT_SPAN_US + 1
-        silent_us[self.emits_snapshots[self.emitter[verdicts.rows]]] = NEVER
+        silent_us[self.emits_snapshots[self.emitter[at]]] = NEVER
         is_calm = is_settled & ~fires & ~verdicts.is_bad
         quiet = is_calm & verdicts.is_complete & verdicts.judged.is_at_rest
         absent = is_calm & ~verdicts.is_evaluated
@@ -591,13 +595,14 @@ class Attention:
 
     def highs(self, rows: Positions, tick_us: int) -> Positions:
         """The offset that each of these queues has to regain, or UNKNOWN."""
-        high_us = self.high_us[rows]
+        at = self._at(rows)
+        high_us = self.high_us[at]
         is_young = (high_us != UNKNOWN) & (tick_us - high_us <= REWIND_MEMORY_US)
-        return np.where(is_young, self.high[rows], UNKNOWN)
+        return np.where(is_young, self.high[at], UNKNOWN)
 
     def sampled_rows(self, rows: Positions, tick_us: int) -> Positions:
         """Rows of the samples that still speak of these queues, or NOTHING_SAMPLED."""
-        return self._speaking(self.sample[rows], rows, tick_us)
+        return self._speaking(self.sample[self._at(rows)], rows, tick_us)
 
     def former_samples(self, former: Positions, rows: Positions, tick_us: int) -> Positions:
         """The same of samples that the queues had before."""

@@ -40,6 +40,13 @@ def flags(column: pa.ChunkedArray | pa.Array) -> Flags:
     return np.asarray(pc.fill_null(column, False)).astype(bool)
 
 
+def places(rows: Positions, count: int) -> Positions | slice:
+    """The rows to index columns of so many with; all of them as a slice, which copies nothing: what
+    is read by it changes with the column.
+    """
+    return slice(None) if len(rows) == count else rows
+
+
 def as_column(values: Positions, kind: pa.DataType | None = None) -> pa.Array:
     """The numbers as a column; null where one is UNKNOWN."""
     unknown = values == UNKNOWN

@@ -17,7 +17,7 @@ import numpy as np
 from pipelines.base.settings import Evaluation
 from pipelines.marts.judging import progress, swings
 from pipelines.marts.judging.heads import Usual
-from pipelines.marts.judging.packed import UNKNOWN, Flags
+from pipelines.marts.judging.packed import UNKNOWN, Flags, places
 from pipelines.marts.judging.queue_courses import LagCourses
 from pipelines.marts.judging.rules import Chosen
 from pipelines.marts.mart import Positions
@@ -115,9 +115,10 @@ class Standing:
         """
         columns, evaluation = self.columns, self.evaluation
         rows, tick_us = looked.rows, looked.tick_us
-        here = columns[mark][rows]
-        before = self.ring[mark][self.slot(tick_us - evaluation.slide_us)][rows]
-        since = columns[f"{prefix}stood_us"][rows]
+        places_of = places(rows, len(columns[mark]))
+        here = columns[mark][places_of]
+        before = self.ring[mark][self.slot(tick_us - evaluation.slide_us)][places_of]
+        since = columns[f"{prefix}stood_us"][places_of]
         is_same, has_moved = here == before, (here > before) & (before != UNKNOWN)
         if looked.is_deleted.any():
             # What a deletion has moved to the first message that is kept goes on standing.
@@ -145,7 +146,7 @@ class Standing:
         stood = progress.stood_since_us(
             since, tick_us, waits=waits, is_same=is_same, came_us=came_us
         )
-        columns[f"{prefix}stood_us"][rows] = stood
+        columns[f"{prefix}stood_us"][places_of] = stood
         return np.asarray(stood)
 
 
