@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dashboards.access.visitors import Visitor, Visitors
-from dashboards.actions.job_previews import NOTHING_YET, Facts, Preview, Wish
+from dashboards.actions.job_previews import Facts, Preview, Wish, wrong_by
 from dashboards.actions.previewed_changes import (
     NO_DATABASE,
     Changes,
@@ -27,7 +27,6 @@ from dashboards.actions.previewed_changes import (
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.database.database import Database
 from pipelines.scheduler.page_queries import PageService
-from pipelines.scheduler.refusals import AS_THEY_ARE
 from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
 
 KIND: Final = "change of groups and users"
@@ -148,7 +147,11 @@ class AdminChanges(Changes):
                 noted = self._noted(rehearsed, visitor, wish)
                 groups = self._visitors.service_at(rehearsed, visitor).groups()
         except ConfigError as error:
-            return Preview(named, wrong=_wrong(error, wish), version=_version(wish, ())), None
+            return Preview(
+                named,
+                wrong=wrong_by(error, wish, lambda key: _FIELDS_OF.get(key, ())),
+                version=_version(wish, ()),
+            ), None
         names = {one.group_id: one.app_name for one in groups}
         changed = tuple(line for one in noted for line in _lines(one, names))
         return Preview(named, (effect,), changes=changed, version=_version(wish, noted)), None
@@ -171,14 +174,6 @@ class AdminChanges(Changes):
         since = last_noted(database)
         _ACTIONS[wish.action][0](self._visitors.service_at(database, visitor), wish.values)
         return noted_since(database, since)
-
-
-def _wrong(error: ConfigError, wish: Wish) -> dict[str, str]:
-    """What cannot be, beside its field."""
-    if error.value == AS_THEY_ARE:
-        return {"": NOTHING_YET}
-    there = [one for one in _FIELDS_OF.get(error.key, ()) if one in wish.values]
-    return {there[0]: error.allowed} if there else {"": str(error)}
 
 
 def _standing(service: PageService, action: str, name: str) -> dict[str, str]:

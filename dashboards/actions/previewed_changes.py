@@ -14,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dashboards.access.visitors import Visitor, Visitors
-from dashboards.actions.job_previews import ACTIONS, Facts, Preview, Wish
+from dashboards.actions.job_previews import Facts, Preview, Wish
 from engine.foundation.errors import ConfigError, RequestTimedOut, StorageError, TidemarkError
 from pipelines.database import operations
 from pipelines.database.database import Database
@@ -127,7 +127,7 @@ class Changes(ABC):
         """What the panel shows of a wish that was done with this result."""
 
 
-def wish_of(given: Any, actions: Sequence[str] = ACTIONS) -> Wish | None:
+def wish_of(given: Any, actions: Collection[str]) -> Wish | None:
     """What a browser sends as a wish; None for what no page of ours sends."""
     if not isinstance(given, dict) or given.get("action") not in actions:
         return None

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dash import dcc, html, no_update
 
-from dashboards.actions.job_previews import DIFF_LINES_MAX, TIMES_SHOWN, diff_of
+from dashboards.actions.job_previews import TIMES_SHOWN
 from dashboards.formatting import duration, plural, spoken, visible
 from dashboards.job_url_state import (
     JOB_PARTS,
@@ -43,6 +43,7 @@ from dashboards.pages.job_components import (
 )
 from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
 from engine.foundation.errors import ConfigError, TidemarkError
+from pipelines.scheduler.diffs import source_diff
 from pipelines.scheduler.job_settings import BEAN
 from pipelines.scheduler.page_queries import PageService
 from pipelines.scheduler.roles import Action, NotPermitted
@@ -328,8 +329,8 @@ class JobPage:
         cards = [card("Which versions are there?", listed, element="job-versions")]
         looked_at = next((one for one in versions if one.glue_id == self._view.glue), None)
         if looked_at is not None:
-            lines = diff_of(looked_at.source, settings.glue_source)
-            compared = diff(lines[:DIFF_LINES_MAX]) if lines else quiet("It is the same as now.")
+            lines = source_diff(looked_at.source, settings.glue_source)[2:]
+            compared = diff(lines) if lines else quiet("It is the same as now.")
             shown = html.Div(
                 [html.H3("From then to now"), compared, html.H3("As it was"),
                  source_of(looked_at.source)]

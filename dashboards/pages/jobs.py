@@ -15,8 +15,8 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 
 from dashboards.access.visitors import Standing, Visitor
 from dashboards.actions.admin_changes import ADMIN_ACTIONS, AdminChanges
-from dashboards.actions.job_changes import JobChanges
-from dashboards.actions.job_previews import ACTIONS, Wish
+from dashboards.actions.job_changes import ACTIONS, JobChanges
+from dashboards.actions.job_previews import Wish
 from dashboards.actions.previewed_changes import PanelState, wish_of
 from dashboards.formatting import visible
 from dashboards.job_url_state import ROOT, JobAddress, address_of, linked, view_of

@@ -28,7 +28,7 @@ Changes: TypeAlias = dict[str, tuple[Any, Any]]
 VALUE_CHARS_MAX: Final = 500
 """A longer text stands as its length and digest."""
 
-DIFF_LINES_MAX: Final = 200
+DIFF_LINES_MAX: Final = 400
 
 SOURCES: Final = frozenset({"glue_source"})
 """Never whole, however short: a source has versions of its own."""

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from pipelines.database.operations import Operation
 from pipelines.operations import service
-from pipelines.scheduler.job_settings import JobSettings
 from pipelines.scheduler.roles import Action, NotPermitted, may
 from pipelines.scheduler.run_life import RunState
 from pipelines.scheduler.service import JobService
-from pipelines.scheduler.store import flows, groups, job_lists, jobs, registry, results
+from pipelines.scheduler.store import groups, job_lists, jobs, registry, results
 from pipelines.scheduler.store.groups import Group
 from pipelines.scheduler.store.job_lists import JobPage, JobQuery
 from pipelines.scheduler.store.jobs import Job
@@ -66,27 +65,10 @@ class PageService(JobService):
         self._demand_run(Action.SEE_JOBS, run.log_id)
         return job_lists.shards_of(self._database, run)
 
-    def waiting_of(self, job_id: int) -> int:
-        """How many planned runs a change of the job would cancel."""
-        self.demand_job(Action.SEE_JOBS, job_id)
-        return job_lists.waiting_of(self._database, job_id)
-
     def outside_of(self, job_id: int) -> int:
         """How many of its runs executors have, or may have."""
         self.demand_job(Action.SEE_JOBS, job_id)
         return job_lists.outside_of(self._database, job_id)
-
-    def workflows_with(self, job_id: int) -> list[int]:
-        """The workflows of which it is a step."""
-        self.demand_job(Action.SEE_JOBS, job_id)
-        with self._database.reading() as connection:
-            return flows.workflows_with(connection, job_id)
-
-    def refuse_a_circle(self, job: jobs.Job, settings: JobSettings) -> None:
-        """Raise RuleBroken for settings with which the job would begin itself again."""
-        self.demand_job(Action.SEE_JOBS, job.job_id)
-        with self._database.reading() as connection:
-            jobs.refuse_a_circle(connection, job.job_id, settings, job.settings)
 
     def titles_of(self, job_ids: list[int]) -> dict[int, str]:
         """The titles of those jobs that he may see."""

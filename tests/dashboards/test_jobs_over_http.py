@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from dashboards.access.security import BODY_BYTES_MAX
 from dashboards.access.visitors import COOKIE
-from dashboards.actions.job_previews import ACTIONS
+from dashboards.actions.job_changes import ACTIONS
 from dashboards.actions.previewed_changes import NEW_NOW
 from pipelines.lake.lake import Lake
 from pipelines.scheduler.page_queries import PageService

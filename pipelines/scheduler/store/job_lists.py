@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from pipelines.database.database import Database
 from pipelines.scheduler.run_life import OPEN, OUTSIDE, RunState
-from pipelines.scheduler.store.jobs import CANCELLABLE, Job, job_from
+from pipelines.scheduler.store.jobs import Job, job_from
 from pipelines.scheduler.store.results import RUN_COLUMNS, Run, run_from
 from pipelines.scheduler.store.tables import executors, job_groups, jobs, runs
 
@@ -138,18 +138,6 @@ def shards_of(database: Database, run: Run) -> list[Run]:
     with database.reading() as connection:
         found = [run_from(row) for row in connection.execute(wanted)]
     return list({one.shard_index: one for one in found}.values())
-
-
-def waiting_of(database: Database, job_id: int) -> int:
-    """How many runs were planned by its schedule and are not sent: what a change would cancel."""
-    waiting = sa.select(sa.func.count()).where(
-        runs.c.job_id == job_id,
-        runs.c.state.in_(CANCELLABLE),
-        runs.c.sendings == 0,
-        runs.c.cause.like("plan:%"),
-    )
-    with database.reading() as connection:
-        return connection.scalar(waiting) or 0
 
 
 def outside_of(database: Database, job_id: int) -> int:

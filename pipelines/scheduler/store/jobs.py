@@ -112,7 +112,7 @@ def insert_job(
         )
         .returning(jobs.c.job_id)
     ).scalar_one()
-    refuse_a_circle(connection, job_id, settings)  # A child of before may have had its number.
+    _refuse_a_circle(connection, job_id, settings)  # A child of before may have had its number.
     keep_glue(connection, job_id, settings, change)
     made = changes({}, auditable(settings, group=group, is_active=False))
     note(connection, change, "add", f"job:{job_id}", detail=detail_of(made))
@@ -154,7 +154,7 @@ def edit_job(
         _check_named(connection, settings, before.settings.children)
         if settings.is_workflow:
             _refuse_a_step(connection, job_id, "become a workflow")
-        refuse_a_circle(connection, job_id, settings, before.settings)
+        _refuse_a_circle(connection, job_id, settings, before.settings)
         cancelled: tuple[int, ...] = ()
         is_new_glue = (before.settings.glue_type, before.settings.glue_source) != (
             settings.glue_type,
@@ -292,7 +292,7 @@ def _check_named(connection: sa.Connection, settings: JobSettings, known: Collec
         workflow_of(settings.glue_source).check_jobs(there)
 
 
-def refuse_a_circle(
+def _refuse_a_circle(
     connection: sa.Connection, job_id: int, settings: JobSettings, before: JobSettings | None = None
 ) -> None:
     """Raise RuleBroken for a job that would begin itself again by what it begins, but for what it
