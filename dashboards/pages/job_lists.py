@@ -7,7 +7,6 @@ from typing import Any, Final
 from dash import dcc, html
 
 from dashboards.formatting import duration, plural
-from dashboards.job_url_state import PARTS, JobView, elsewhere, linked
 from dashboards.pages.alert_components import worded
 from dashboards.pages.components import card, coded, quiet, table
 from dashboards.pages.job_components import (
@@ -19,6 +18,7 @@ from dashboards.pages.job_components import (
     run_pill,
     schedule_text,
 )
+from dashboards.pages.job_url_state import PARTS, JobView, elsewhere, linked
 from pipelines.database.operations import Operation
 from pipelines.database.tables import Ended
 from pipelines.operations.service import operation_json

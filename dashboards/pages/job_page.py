@@ -17,15 +17,6 @@ from dash import dcc, html, no_update
 
 from dashboards.actions.job_previews import TIMES_SHOWN
 from dashboards.formatting import duration, plural, spoken, visible
-from dashboards.job_url_state import (
-    JOB_PARTS,
-    JobAddress,
-    JobView,
-    address_of,
-    elsewhere,
-    linked,
-    view_of,
-)
 from dashboards.page_context import PageContext
 from dashboards.pages.components import card, node, quiet, table
 from dashboards.pages.job_components import (
@@ -42,6 +33,15 @@ from dashboards.pages.job_components import (
     worded,
 )
 from dashboards.pages.job_panel import SOURCE_CHARS_MAX, diff, source_of
+from dashboards.pages.job_url_state import (
+    JOB_PARTS,
+    JobAddress,
+    JobView,
+    address_of,
+    elsewhere,
+    linked,
+    view_of,
+)
 from engine.foundation.errors import ConfigError, TidemarkError
 from pipelines.scheduler.diffs import source_diff
 from pipelines.scheduler.job_settings import BEAN

@@ -19,7 +19,6 @@ from dashboards.actions.job_changes import ACTIONS, JobChanges
 from dashboards.actions.job_previews import Wish
 from dashboards.actions.previewed_changes import PanelState, wish_of
 from dashboards.formatting import visible
-from dashboards.job_url_state import ROOT, JobAddress, address_of, linked, view_of
 from dashboards.page_context import PageContext, beside
 from dashboards.pages import job_lists, sign_in
 from dashboards.pages.components import (
@@ -34,6 +33,7 @@ from dashboards.pages.components import (
 )
 from dashboards.pages.job_page import JobPage, Logs
 from dashboards.pages.job_panel import first_values, panel
+from dashboards.pages.job_url_state import ROOT, JobAddress, address_of, linked, view_of
 from dashboards.pages.page import Page
 from engine.foundation.errors import ConfigError, RuleBroken, StorageError, TidemarkError
 from pipelines.scheduler.page_queries import PageService

@@ -394,12 +394,12 @@ async def test_a_send_back_never_brings_another_message(stage: Stage) -> None:
     await stage.restart(before=lambda node: remove_store(node, keeps_settings=False))
     await stage.make(topic=OTHER_TOPIC)
     await stage.make()
-    await stage.send(1, "xxx", topic=TOPIC)
+    await stage.send(1, "new", topic=TOPIC)
     await member.heartbeat()
     await member.send_back(failed)
     await asyncio.sleep(5.0)
-    assert b"xxx-0" not in stage.bodies(retry_topic(GROUP))
+    assert b"new-0" not in stage.bodies(retry_topic(GROUP))
     _, _, (present,) = await member.pull(0)
     assert await member.send_back(present) == FOUND
     await asyncio.sleep(5.0)
-    assert stage.bodies(retry_topic(GROUP)) == [b"xxx-0"]
+    assert stage.bodies(retry_topic(GROUP)) == [b"new-0"]

@@ -66,7 +66,7 @@ async def test_otherwise_a_copy_goes_to_the_retry_topic_one_level_later_each_tim
     ways = Ways(broker_open=False)
     assert await ways.failed.send_back(failed_message(TRAN_MSG="true"), 0, Q0)
     (copy,) = ways.copies
-    assert (copy.topic, copy.body) == ("%RETRY%g", b"xxx")
+    assert (copy.topic, copy.body) == ("%RETRY%g", b"x" * 3)
     assert copy.properties == {
         "UNIQ_KEY": "K",
         "TAGS": "A",
