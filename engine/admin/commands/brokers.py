@@ -9,8 +9,16 @@ import typer
 from engine.admin import Admin
 from engine.admin.commands.groups import lag_cells
 from engine.admin.commands.name_servers import read_settings
-from engine.admin.commands.output import Row, moment, shown, shown_record
-from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.admin.commands.output import Row, moment, shown
+from engine.admin.commands.session import (
+    DEFAULT_NAMESRV,
+    JsonOption,
+    NamesrvOption,
+    ask,
+    says_lines,
+    shows_record,
+    shows_rows,
+)
 from engine.admin.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, TidemarkError
 from engine.foundation.terminal import say
@@ -21,20 +29,16 @@ app = typer.Typer(no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(help="Name of the broker.")]
 
 
-@cluster.command("list")
-def list_cluster(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
+@shows_rows(cluster, "list", empty="no broker is registered")
+async def list_cluster(admin: Admin) -> list[Row]:
     """Every broker of every cluster, with what it says of itself; one that is away says nothing."""
-
-    async def work(admin: Admin) -> list[Row]:
-        info = await admin.cluster.info()
-        rows: list[Row] = []
-        for cluster_name, names in sorted(info.cluster_addr_table.items()):
-            for name in sorted(names):
-                for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items()):
-                    rows.append(await _broker_row(admin, (cluster_name, name, broker_id), address))
-        return rows
-
-    say(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
+    info = await admin.cluster.info()
+    rows: list[Row] = []
+    for cluster_name, names in sorted(info.cluster_addr_table.items()):
+        for name in sorted(names):
+            for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items()):
+                rows.append(await _broker_row(admin, (cluster_name, name, broker_id), address))
+    return rows
 
 
 async def _broker_row(admin: Admin, place: tuple[str, str, int], address: str) -> Row:
@@ -57,56 +61,40 @@ async def _broker_row(admin: Admin, place: tuple[str, str, int], address: str) -
     }
 
 
-@app.command("status")
-def status(
-    broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_record(app, "status")
+async def status(admin: Admin, broker: NameArgument) -> dict[str, str]:
     """A broker's figures, under RocketMQ's names."""
-
-    async def work(admin: Admin) -> dict[str, str]:
-        (address,) = (await chosen_masters(admin, broker)).values()
-        return await admin.cluster.figures(address)
-
-    say(shown_record(ask(namesrv, work), as_json=as_json))
+    (address,) = (await chosen_masters(admin, broker)).values()
+    return await admin.cluster.figures(address)
 
 
-@app.command("config")
-def config(
+@shows_record(app, "config")
+async def config(
+    admin: Admin,
     broker: NameArgument,
     *,
     key: Annotated[str | None, typer.Option(help="Only keys that contain this text.")] = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> dict[str, str]:
     """A broker's settings, under RocketMQ's names."""
-
-    async def work(admin: Admin) -> dict[str, str]:
-        (address,) = (await chosen_masters(admin, broker)).values()
-        settings = await admin.cluster.config(address)
-        found = {name: settings[name] for name in settings if key is None or key in name}
-        if not found:
-            raise ConfigError("--key", key, f"part of one of {', '.join(settings)}")
-        return found
-
-    say(shown_record(ask(namesrv, work), as_json=as_json))
+    (address,) = (await chosen_masters(admin, broker)).values()
+    settings = await admin.cluster.config(address)
+    found = {name: settings[name] for name in settings if key is None or key in name}
+    if not found:
+        raise ConfigError("--key", key, f"part of one of {', '.join(settings)}")
+    return found
 
 
-@app.command("set")
-def set_config(
+@says_lines(app, "set")
+async def set_config(
+    admin: Admin,
     broker: NameArgument,
     settings: Annotated[list[str], typer.Argument(help="key=value, under RocketMQ's names.")],
-    *,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> str:
     """Change settings of a running broker; it says which ones it keeps as they are."""
-
-    async def work(admin: Admin) -> None:
-        wanted = read_settings(settings)
-        (address,) = (await chosen_masters(admin, broker)).values()
-        await admin.cluster.update_config(address, wanted)
-
-    ask(namesrv, work)
-    say(f"broker {broker}: {' '.join(settings)}")
+    wanted = read_settings(settings)
+    (address,) = (await chosen_masters(admin, broker)).values()
+    await admin.cluster.update_config(address, wanted)
+    return f"broker {broker}: {' '.join(settings)}"
 
 
 @app.command("progress")
@@ -135,58 +123,48 @@ def progress(
     say(shown(rows, as_json=as_json, empty=f"no group has offsets on {broker}"))
 
 
-@app.command("ha")
-def ha_status(
-    broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_record(app, "ha")
+async def ha_status(admin: Admin, broker: NameArgument) -> Row:
     """Where a broker's log ends, and how many slaves copy it."""
-
-    async def work(admin: Admin) -> Row:
-        (address,) = (await chosen_masters(admin, broker)).values()
-        ha = await admin.cluster.ha_status(address)
-        return {
-            "master": ha.master,
-            "log_end": ha.master_commit_log_max_offset,
-            "slaves": len(ha.ha_connection_info),
-            "slaves_in_sync": ha.in_sync_slave_nums,
-        }
-
-    say(shown_record(ask(namesrv, work), as_json=as_json))
+    (address,) = (await chosen_masters(admin, broker)).values()
+    ha = await admin.cluster.ha_status(address)
+    return {
+        "master": ha.master,
+        "log_end": ha.master_commit_log_max_offset,
+        "slaves": len(ha.ha_connection_info),
+        "slaves_in_sync": ha.in_sync_slave_nums,
+    }
 
 
-@app.command("wipe-write")
-def wipe_write(broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV) -> None:
+@says_lines(app, "wipe-write")
+async def wipe_write(admin: Admin, broker: NameArgument) -> list[str]:
     """Let producers leave a broker: its topics lose the write permission in all name servers."""
-    _set_writable(broker, namesrv, writable=False)
+    return await _set_writable(admin, broker, writable=False)
 
 
-@app.command("add-write")
-def add_write(broker: NameArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV) -> None:
+@says_lines(app, "add-write")
+async def add_write(admin: Admin, broker: NameArgument) -> list[str]:
     """Let producers come back to a broker."""
-    _set_writable(broker, namesrv, writable=True)
+    return await _set_writable(admin, broker, writable=True)
 
 
-def _set_writable(broker: str, namesrv: str, *, writable: bool) -> None:
-    async def work(admin: Admin) -> dict[str, int]:
-        await chosen_masters(admin, broker)
-        return await admin.cluster.set_writable(broker, writable=writable)
-
+async def _set_writable(admin: Admin, broker: str, *, writable: bool) -> list[str]:
+    await chosen_masters(admin, broker)
     verb = "may be written again" if writable else "may no longer be written"
-    for address, count in ask(namesrv, work).items():
-        say(f"name server {address}: {count} topics of {broker} {verb}")
+    counts = await admin.cluster.set_writable(broker, writable=writable)
+    return [
+        f"name server {address}: {count} topics of {broker} {verb}"
+        for address, count in counts.items()
+    ]
 
 
-@app.command("clean")
-def clean(*, broker: BrokerOption = None, namesrv: NamesrvOption = DEFAULT_NAMESRV) -> None:
+@says_lines(app, "clean")
+async def clean(admin: Admin, *, broker: BrokerOption = None) -> str:
     """Delete what has expired, and queues that no topic owns, now."""
-
-    async def work(admin: Admin) -> list[str]:
-        masters = await chosen_masters(admin, broker)
-        for address in masters.values():
-            await admin.cluster.clean(address)
-        return list(masters)
-
-    say(f"cleaned: {', '.join(ask(namesrv, work))}")
+    masters = await chosen_masters(admin, broker)
+    for address in masters.values():
+        await admin.cluster.clean(address)
+    return f"cleaned: {', '.join(masters)}"
 
 
 def _first(figures: str | None) -> float | None:

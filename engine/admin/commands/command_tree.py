@@ -1,7 +1,7 @@
 """Assembles `tidemark admin` from its command groups, each defined in its own module.
 
 A group is a noun: `tidemark admin topic list`. A command that belongs to a group but has a module
-of its own is mounted here with `<group>.app.command(name)(function)`.
+of its own is mounted here.
 
 Absent on purpose: work. Each module asks through engine/admin/api and shows rows.
 """
@@ -25,7 +25,7 @@ from engine.admin.commands import (
     topic_scaling,
     topics,
 )
-from engine.admin.commands.session import CREDENTIALS_FILE
+from engine.admin.commands.session import CREDENTIALS_FILE, says_lines, shows_rows
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 admin = typer.Typer(no_args_is_help=True, help="Ask a cluster, or change it.")
@@ -46,18 +46,12 @@ for name, group, summary in (
     admin.add_typer(group, name=name, help=summary)
 
 
-topics.app.command("shrink")(topic_scaling.shrink)
-topics.app.command("grow")(topic_scaling.grow)
-topics.app.command("idle")(topic_scaling.idle)
-topics.app.command("units")(topics.units)
-topics.app.command("allocate")(topics.allocate)
-topics.app.command("order")(topics.order)
-topics.app.command("load")(load_export.load_topics)
-groups.app.command("load")(load_export.load_groups)
-messages.app.command("by-offset")(messages.by_offset)
-messages.app.command("send")(messages.send)
-messages.app.command("consume")(messages.consume)
-brokers.cluster.command("export")(load_export.export)
+says_lines(topics.app, "shrink")(topic_scaling.shrink)
+says_lines(topics.app, "grow")(topic_scaling.grow)
+shows_rows(topics.app, "idle", empty="no idle consumers")(topic_scaling.idle)
+says_lines(topics.app, "load")(load_export.load_topics)
+says_lines(groups.app, "load")(load_export.load_groups)
+says_lines(brokers.cluster, "export")(load_export.export)
 
 
 @admin.callback()

@@ -7,6 +7,7 @@ means nothing and is refused. --dry-run shows what would be decided and decides 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -16,7 +17,13 @@ from engine.admin.api.dead_letters import DeadLetter, DeadLetterQuery
 from engine.admin.commands.groups import GroupArgument
 from engine.admin.commands.offsets import read_time
 from engine.admin.commands.output import Row, moment, shown
-from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.admin.commands.session import (
+    DEFAULT_NAMESRV,
+    JsonOption,
+    NamesrvOption,
+    ask,
+    shows_rows,
+)
 from engine.foundation.errors import ConfigError
 from engine.foundation.terminal import say
 from engine.protocol.properties import PROPERTY_LEFT_OUT
@@ -40,8 +47,9 @@ WhyOption = Annotated[str, typer.Option("--why", help="Why: it is kept with the 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what is meant, only.")]
 
 
-@app.command("list")
-def list_letters(
+@shows_rows(app, "list", empty="no dead letters")
+async def list_letters(
+    admin: Admin,
     group: GroupArgument,
     *,
     message_id: IdOption = None,
@@ -53,24 +61,11 @@ def list_letters(
     with_decided: Annotated[
         bool, typer.Option("--all", help="Those that were decided already as well.")
     ] = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """Dead letters of a group, oldest first."""
-
-    async def work(admin: Admin) -> list[DeadLetter]:
-        query = DeadLetterQuery(
-            message_id=message_id,
-            origin_topic=topic,
-            tag=tag,
-            key=key,
-            begin_ms=_time(since),
-            end_ms=_time(until),
-            with_decided=with_decided,
-        )
-        return await admin.dead_letters.find(group, query)
-
-    say(shown(_rows(ask(namesrv, work)), as_json=as_json, empty="no dead letters"))
+    query = _query((message_id, topic, tag, key, since, until))
+    found = await admin.dead_letters.find(group, replace(query, with_decided=with_decided))
+    return _rows(found)
 
 
 @app.command("redrive")
@@ -147,6 +142,10 @@ def _order(wanted: Sequence[str | None], *, everything: bool) -> DeadLetterQuery
         raise ConfigError(
             "dead letters", "none chosen" if not everything else "both", "filters, or --everything"
         )
+    return _query(wanted)
+
+
+def _query(wanted: Sequence[str | None]) -> DeadLetterQuery:
     message_id, topic, tag, key, since, until = wanted
     return DeadLetterQuery(
         message_id=message_id,

@@ -9,8 +9,16 @@ import typer
 
 from engine.admin import Admin
 from engine.admin.api.groups import QueueProgress, total
-from engine.admin.commands.output import Row, moment, shown, shown_record
-from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.admin.commands.output import Row, moment, shown
+from engine.admin.commands.session import (
+    DEFAULT_NAMESRV,
+    JsonOption,
+    NamesrvOption,
+    ask,
+    says_lines,
+    shows_record,
+    shows_rows,
+)
 from engine.admin.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import RequestRefused
 from engine.foundation.terminal import say
@@ -22,11 +30,10 @@ app = typer.Typer(no_args_is_help=True)
 GroupArgument = Annotated[str, typer.Argument(help="Name of the consumer group.")]
 
 
-@app.command("list")
-def list_groups(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
+@shows_rows(app, "list", empty="no groups")
+async def list_groups(admin: Admin) -> list[Row]:
     """All groups the brokers know, with the settings that matter most."""
-    configs = ask(namesrv, lambda admin: admin.groups.configs())
-    rows = [
+    return [
         {
             "group": name,
             "consume": config.get("consumeEnable"),
@@ -35,55 +42,43 @@ def list_groups(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption
             "retries": config.get("retryMaxTimes"),
             "retry_queues": config.get("retryQueueNums"),
         }
-        for name, config in configs.items()
+        for name, config in (await admin.groups.configs()).items()
     ]
-    say(shown(rows, as_json=as_json, empty="no groups"))
 
 
-@app.command("show")
-def show(
-    group: GroupArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_record(app, "show")
+async def show(admin: Admin, group: GroupArgument) -> Row:
     """A group's settings, under RocketMQ's names."""
-
-    async def work(admin: Admin) -> dict[str, Any]:
-        return _known(await admin.groups.configs(), group)
-
-    record = {
+    return {
         name: value if isinstance(value, str | int | float | bool | None) else str(value)
-        for name, value in ask(namesrv, work).items()
+        for name, value in _known(await admin.groups.configs(), group).items()
     }
-    say(shown_record(record, as_json=as_json))
 
 
-@app.command("create")
-def create(
+@says_lines(app, "create")
+async def create(
+    admin: Admin,
     group: GroupArgument,
     *,
     retries: Annotated[int, typer.Option(help="Tries of a failed message before the DLQ.")] = 16,
     consume: Annotated[bool, typer.Option(help="May members pull?")] = True,
     broadcast: Annotated[bool, typer.Option(help="May members broadcast?")] = True,
     broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> str:
     """Create a group, or change these settings of an existing one."""
-
-    async def work(admin: Admin) -> list[str]:
-        check_group(group)
-        masters = await chosen_masters(admin, broker)
-        before = (await admin.groups.configs()).get(group, {})
-        settings = before | {
-            "groupName": group,
-            "retryMaxTimes": retries,
-            "consumeEnable": consume,
-            "consumeBroadcastEnable": broadcast,
-        }
-        for address in masters.values():
-            await admin.groups.put(address, settings)
-        return list(masters)
-
-    names = ask(namesrv, work)
-    say(f"group {group}: up to {retries} retries, on {', '.join(names)}")
+    check_group(group)
+    masters = await chosen_masters(admin, broker)
+    before = (await admin.groups.configs()).get(group, {})
+    settings = before | {
+        "groupName": group,
+        "retryMaxTimes": retries,
+        "consumeEnable": consume,
+        "consumeBroadcastEnable": broadcast,
+    }
+    for address in masters.values():
+        await admin.groups.put(address, settings)
+    names = list(masters)
+    return f"group {group}: up to {retries} retries, on {', '.join(names)}"
 
 
 @app.command("delete")
@@ -201,34 +196,28 @@ def unless_unknown(count: int | None, why: str) -> int | str:
     return count if count is not None else f"unknown: {why}" if why else "unknown"
 
 
-@app.command("connections")
-def connections(
-    group: GroupArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_rows(app, "connections")
+async def connections(admin: Admin, group: GroupArgument) -> list[Row]:
     """The members of a group, and what they subscribe to, as each broker sees them."""
-
-    async def work(admin: Admin) -> list[Row]:
-        found = await admin.groups.members(group)
-        if not found:
-            raise not_online(group)
-        return [
-            {
-                "broker": name,
-                "client_id": member.client_id,
-                "address": member.client_addr,
-                "language": member.language,
-                "version": member.version,
-                "model": connections_here.message_model,
-                "subscription": " ".join(
-                    f"{topic}:{data.sub_string}"
-                    for topic, data in sorted(connections_here.subscription_table.items())
-                ),
-            }
-            for name, connections_here in found.items()
-            for member in sorted(connections_here.connection_set, key=lambda one: one.client_id)
-        ]
-
-    say(shown(ask(namesrv, work), as_json=as_json))
+    found = await admin.groups.members(group)
+    if not found:
+        raise not_online(group)
+    return [
+        {
+            "broker": name,
+            "client_id": member.client_id,
+            "address": member.client_addr,
+            "language": member.language,
+            "version": member.version,
+            "model": connections_here.message_model,
+            "subscription": " ".join(
+                f"{topic}:{data.sub_string}"
+                for topic, data in sorted(connections_here.subscription_table.items())
+            ),
+        }
+        for name, connections_here in found.items()
+        for member in sorted(connections_here.connection_set, key=lambda one: one.client_id)
+    ]
 
 
 @app.command("running")
@@ -284,32 +273,23 @@ def running(
         say(f"\n{one}", err=as_json)
 
 
-@app.command("producers")
-def producers(
-    *,
-    broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+@shows_rows(app, "producers", empty="no producers")
+async def producers(admin: Admin, *, broker: BrokerOption = None) -> list[Row]:
     """Connected producers, by producer group."""
-
-    async def work(admin: Admin) -> list[Row]:
-        return [
-            {
-                "broker": name,
-                "group": group,
-                "client_id": one.client_id,
-                "address": one.remote_ip.lstrip("/"),
-                "language": one.language,
-                "version": one.version,
-                "last_heartbeat": moment(one.last_update_timestamp_ms),
-            }
-            for name, address in (await chosen_masters(admin, broker)).items()
-            for group, members in (await admin.groups.producers(address)).items()
-            for one in members
-        ]
-
-    say(shown(ask(namesrv, work), as_json=as_json, empty="no producers"))
+    return [
+        {
+            "broker": name,
+            "group": group,
+            "client_id": one.client_id,
+            "address": one.remote_ip.lstrip("/"),
+            "language": one.language,
+            "version": one.version,
+            "last_heartbeat": moment(one.last_update_timestamp_ms),
+        }
+        for name, address in (await chosen_masters(admin, broker)).items()
+        for group, members in (await admin.groups.producers(address)).items()
+        for one in members
+    ]
 
 
 def not_online(group: str) -> RequestRefused:

@@ -9,7 +9,7 @@ and groups that users made, in the same words; `configs`; `metrics`.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -17,10 +17,8 @@ import typer
 
 from engine.admin import Admin
 from engine.admin.commands.output import json_text
-from engine.admin.commands.session import DEFAULT_NAMESRV, NamesrvOption, ask
 from engine.admin.commands.topics import BrokerOption, chosen_masters
 from engine.foundation.errors import ConfigError, RemoteProtocolError, StorageError
-from engine.foundation.terminal import say
 from engine.protocol.bodies import TopicConfig
 from engine.protocol.names import (
     check_group,
@@ -35,58 +33,38 @@ FileArgument = Annotated[str, typer.Argument(help="JSON list, as mqadmin's list 
 Entries = list[dict[str, Any]]
 
 
-def load_topics(
-    file: FileArgument, *, broker: BrokerOption = None, namesrv: NamesrvOption = DEFAULT_NAMESRV
-) -> None:
+async def load_topics(admin: Admin, file: FileArgument, *, broker: BrokerOption = None) -> str:
     """Create or change the topics of a file."""
 
-    async def put(admin: Admin, address: str, entries: Entries) -> None:
+    async def put(address: str, entries: Entries) -> None:
         try:
             configs = [TopicConfig.from_json(entry) for entry in entries]
         except RemoteProtocolError as error:
             raise ConfigError("file", file, f"topics as RocketMQ has them: {error}") from error
         await admin.topics.put(address, configs)
 
-    _load(file, "topicName", check_topic, put, broker=broker, namesrv=namesrv)
+    entries = _entries(file, "topicName", check_topic)
+    return await _load(entries, "topicName", put, await chosen_masters(admin, broker))
 
 
-def load_groups(
-    file: FileArgument, *, broker: BrokerOption = None, namesrv: NamesrvOption = DEFAULT_NAMESRV
-) -> None:
+async def load_groups(admin: Admin, file: FileArgument, *, broker: BrokerOption = None) -> str:
     """Create or change the groups of a file."""
-
-    async def put(admin: Admin, address: str, entries: Entries) -> None:
-        await admin.groups.put_all(address, entries)
-
-    _load(file, "groupName", check_group, put, broker=broker, namesrv=namesrv)
+    entries, put = _entries(file, "groupName", check_group), admin.groups.put_all
+    return await _load(entries, "groupName", put, await chosen_masters(admin, broker))
 
 
-def _load(
-    file: str,
+async def _load(
+    entries: Entries,
     name_key: str,
-    check: Callable[[str], None],
-    put: Callable[[Admin, str, Entries], Awaitable[None]],
-    *,
-    broker: str | None,
-    namesrv: str,
-) -> None:
-    names: list[str] = []
-
-    async def work(admin: Admin) -> list[str]:
-        entries = _entries(file, name_key)
-        names.extend(str(entry[name_key]) for entry in entries)
-        for name in names:
-            check(name)
-        masters = await chosen_masters(admin, broker)
-        for address in masters.values():
-            await put(admin, address, entries)
-        return list(masters)
-
-    brokers = ask(namesrv, work)
-    say(f"{', '.join(names)}: on {', '.join(brokers)}")
+    put: Callable[[str, Entries], Awaitable[None]],
+    masters: Mapping[str, str],
+) -> str:
+    for address in masters.values():
+        await put(address, entries)
+    return f"{', '.join(entry[name_key] for entry in entries)}: on {', '.join(masters)}"
 
 
-def _entries(file: str, name_key: str) -> Entries:
+def _entries(file: str, name_key: str, check: Callable[[str], None]) -> Entries:
     rule = f"a JSON list of objects, each with {name_key}"
     try:
         found = json.loads(SystemDisk().read(file))
@@ -97,6 +75,8 @@ def _entries(file: str, name_key: str) -> Entries:
     )
     if not found or not named:
         raise ConfigError("file", file, rule)
+    for entry in found:
+        check(entry[name_key])
     return list(found)
 
 
@@ -108,25 +88,21 @@ class Exported(StrEnum):
     METRICS = "metrics"
 
 
-def export(
+async def export(
+    admin: Admin,
     what: Annotated[Exported, typer.Argument(help="What of the cluster.")],
     *,
     to: Annotated[str | None, typer.Option(help="File; standard output when left out.")] = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> str:
     """The cluster's topics and groups, its settings, or its figures, broker by broker, as JSON."""
-
-    async def work(admin: Admin) -> str:
-        text = json_text(await _document(admin, what))
-        if to is not None:
-            try:
-                SystemDisk().write(to, f"{text}\n".encode())
-            except StorageError as error:
-                raise ConfigError("--to", to, f"a file that can be written: {error}") from error
+    text = json_text(await _document(admin, what))
+    if to is None:
         return text
-
-    text = ask(namesrv, work)
-    say(text if to is None else f"{what.value} of the cluster: {to}")
+    try:
+        SystemDisk().write(to, f"{text}\n".encode())
+    except StorageError as error:
+        raise ConfigError("--to", to, f"a file that can be written: {error}") from error
+    return f"{what.value} of the cluster: {to}"
 
 
 async def _document(admin: Admin, what: Exported) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from engine.admin import Admin, FoundMessages, TracedStep
 from engine.admin.commands.groups import GroupArgument
 from engine.admin.commands.name_servers import read_settings
 from engine.admin.commands.offsets import LATEST, read_time
-from engine.admin.commands.output import Row, moment, shown, shown_record
+from engine.admin.commands.output import Row, moment, shown
 from engine.admin.commands.session import (
     DEFAULT_NAMESRV,
     JsonOption,
@@ -19,6 +19,8 @@ from engine.admin.commands.session import (
     ask,
     queues_of,
     sentence,
+    shows_record,
+    shows_rows,
 )
 from engine.admin.commands.topics import (
     BrokerArgument,
@@ -41,20 +43,14 @@ BODY_CHARS_SHOWN = 60
 PULL_COUNT = 32
 
 
-@app.command("by-id")
-def by_id(
+@shows_record(app, "by-id")
+async def by_id(
+    admin: Admin,
     message_id: Annotated[str, typer.Argument(help="Offset message id, 32 or 56 hex digits.")],
-    *,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> Row:
     """The message a broker stored under an offset message id, with all its properties."""
-
-    async def work(admin: Admin) -> MessageExt:
-        read_offset_id(message_id)
-        return await admin.messages.view(message_id)
-
-    say(shown_record(_whole(ask(namesrv, work)), as_json=as_json))
+    read_offset_id(message_id)
+    return _whole(await admin.messages.view(message_id))
 
 
 @app.command("by-key")
@@ -92,46 +88,33 @@ def by_key(
         )
 
 
-@app.command("by-time")
-def by_time(
+@shows_rows(app, "by-time", empty="no messages")
+async def by_time(
+    admin: Admin,
     topic: TopicArgument,
     *,
     begin: Annotated[str, typer.Option("--from", help="Stored at or after.")] = "earliest",
     end: Annotated[str, typer.Option("--to", help="Stored at or before.")] = "latest",
     queue: Annotated[int | None, typer.Option(min=0, help="Only this queue id.")] = None,
     count: Annotated[int, typer.Option(min=1, help="At most so many of each queue.")] = 100,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """Messages of a topic stored within a time, queue by queue; without times, all of them."""
-
-    async def work(admin: Admin) -> list[MessageExt]:
-        begin_ms, end_ms = read_time(begin), read_time(end)
-        found: list[MessageExt] = []
-        for one in await queues_of(admin, topic):
-            if queue in (None, one.queue_id):
-                found += await _stored_within(admin, one, begin_ms, end_ms=end_ms, count=count)
-        return found
-
-    rows = [line_of(message) for message in ask(namesrv, work)]
-    say(shown(rows, as_json=as_json, empty="no messages"))
+    begin_ms, end_ms = read_time(begin), read_time(end)
+    found: list[MessageExt] = []
+    for one in await queues_of(admin, topic):
+        if queue in (None, one.queue_id):
+            found += await _stored_within(admin, one, begin_ms, end_ms=end_ms, count=count)
+    return [line_of(message) for message in found]
 
 
-@app.command("trace")
-def trace(
+@shows_rows(app, "trace", empty="nobody traced a message with the unique key {unique_key}")
+async def trace(
+    admin: Admin,
     unique_key: Annotated[str, typer.Argument(help="Unique key of the message.")],
-    *,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """Senders and consumers of a message, as far as their clients write traces."""
-
-    async def work(admin: Admin) -> list[Row]:
-        await queues_of(admin, TRACE_TOPIC)
-        return [_step(one) for one in await admin.messages.traced_steps(unique_key)]
-
-    empty = f"nobody traced a message with the unique key {unique_key}"
-    say(shown(ask(namesrv, work), as_json=as_json, empty=empty))
+    await queues_of(admin, TRACE_TOPIC)
+    return [_step(one) for one in await admin.messages.traced_steps(unique_key)]
 
 
 def _step(one: TracedStep) -> Row:
@@ -209,39 +192,35 @@ def _whole(message: MessageExt) -> Row:
     }
 
 
-def by_offset(
+@shows_rows(app, "by-offset", empty="no messages")
+async def by_offset(
+    admin: Admin,
     topic: TopicArgument,
     broker: BrokerArgument,
     queue: QueueArgument,
     offset: Annotated[int, typer.Argument(min=0, help="Queue offset of the first one.")],
     *,
     count: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """Messages of one queue from an offset on."""
-
-    async def work(admin: Admin) -> list[MessageExt]:
-        place = await queue_of(admin, topic, broker, queue_id=queue)
-        first, end = await admin.offsets.min_offset(place), await admin.offsets.max_offset(place)
-        if not first <= offset < end:
-            kept = f"{first} to {end - 1}" if first < end else "none, the queue is empty"
-            raise ConfigError("offset", offset, f"a kept one of queue {queue} on {broker}: {kept}")
-        found: list[MessageExt] = []
-        while len(found) < count:
-            start = found[-1].queue_offset + 1 if found else offset
-            some = await admin.messages.read(
-                place, start, count_max=min(PULL_COUNT, count - len(found))
-            )
-            if not some:
-                break
-            found += some
-        return found
-
-    rows = [line_of(message) for message in ask(namesrv, work)]
-    say(shown(rows, as_json=as_json, empty="no messages"))
+    place = await queue_of(admin, topic, broker, queue_id=queue)
+    first, end = await admin.offsets.min_offset(place), await admin.offsets.max_offset(place)
+    if not first <= offset < end:
+        kept = f"{first} to {end - 1}" if first < end else "none, the queue is empty"
+        raise ConfigError("offset", offset, f"a kept one of queue {queue} on {broker}: {kept}")
+    found: list[MessageExt] = []
+    while len(found) < count:
+        start = found[-1].queue_offset + 1 if found else offset
+        some = await admin.messages.read(
+            place, start, count_max=min(PULL_COUNT, count - len(found))
+        )
+        if not some:
+            break
+        found += some
+    return [line_of(message) for message in found]
 
 
+@app.command("send")
 def send(
     topic: TopicArgument,
     body: Annotated[str | None, typer.Argument(help="Text of the message.")] = None,
@@ -285,28 +264,23 @@ def send(
         raise typer.Exit(1)
 
 
-def consume(
+@shows_record(app, "consume")
+async def consume(
+    admin: Admin,
     message_id: Annotated[str, typer.Argument(help="Offset message id, 32 or 56 hex digits.")],
     group: GroupArgument,
     client: Annotated[str, typer.Argument(help="Client id of the member (group connections).")],
-    *,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> Row:
     """Have one member of a group consume a stored message now; its offsets stay."""
-
-    async def work(admin: Admin) -> Row:
-        read_offset_id(message_id)
-        message = await admin.messages.view(message_id)
-        said = await admin.messages.consume_directly(group, client, message)
-        return {
-            "result": said.consume_result,
-            "spent_ms": said.spent_time_ms,
-            "orderly": said.order,
-            "remark": said.remark,
-        }
-
-    say(shown_record(ask(namesrv, work), as_json=as_json))
+    read_offset_id(message_id)
+    message = await admin.messages.view(message_id)
+    said = await admin.messages.consume_directly(group, client, message)
+    return {
+        "result": said.consume_result,
+        "spent_ms": said.spent_time_ms,
+        "orderly": said.order,
+        "remark": said.remark,
+    }
 
 
 async def _sent(admin: Admin, message: Message, queue: MessageQueue) -> Row:

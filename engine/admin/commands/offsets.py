@@ -10,7 +10,15 @@ import typer
 from engine.admin import Admin
 from engine.admin.commands.groups import GroupArgument
 from engine.admin.commands.output import Row, shown
-from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask, route_to
+from engine.admin.commands.session import (
+    DEFAULT_NAMESRV,
+    JsonOption,
+    NamesrvOption,
+    ask,
+    route_to,
+    says_lines,
+    shows_rows,
+)
 from engine.admin.commands.topics import BrokerArgument, QueueArgument, TopicArgument, queue_of
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.terminal import say
@@ -23,8 +31,9 @@ LATEST = -1
 """As a time: behind the newest message."""
 
 
-@app.command("reset")
-def reset(
+@shows_rows(app, "reset", empty="no queue was moved")
+async def reset(
+    admin: Admin,
     group: GroupArgument,
     topic: TopicArgument,
     to: Annotated[
@@ -34,71 +43,54 @@ def reset(
     only_back: Annotated[
         bool, typer.Option("--only-back", help="Leave queues that would move forward.")
     ] = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """Let a group go on from the messages stored at or after a time."""
-
-    async def work(admin: Admin) -> list[Row]:
-        await route_to(admin, topic)
-        moved = await admin.offsets.reset(group, topic, read_time(to), force=not only_back)
-        return [
-            {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
-            for queue, offset in moved.items()
-        ]
-
-    say(shown(ask(namesrv, work), as_json=as_json, empty="no queue was moved"))
+    await route_to(admin, topic)
+    moved = await admin.offsets.reset(group, topic, read_time(to), force=not only_back)
+    return [
+        {"broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
+        for queue, offset in moved.items()
+    ]
 
 
-@app.command("set")
-def set_offset(
+@says_lines(app, "set")
+async def set_offset(
+    admin: Admin,
     group: GroupArgument,
     topic: TopicArgument,
     broker: BrokerArgument,
     queue: QueueArgument,
-    offset: Annotated[int, typer.Argument(min=0, help="Where the group goes on.")],
     *,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+    offset: Annotated[int, typer.Argument(min=0, help="Where the group goes on.")],
+) -> str:
     """Let a group go on at an offset of one queue."""
-
-    async def work(admin: Admin) -> None:
-        place = await queue_of(admin, topic, broker, queue_id=queue)
-        await admin.offsets.reset_queue(group, place, offset)
-
-    ask(namesrv, work)
-    say(f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}")
+    place = await queue_of(admin, topic, broker, queue_id=queue)
+    await admin.offsets.reset_queue(group, place, offset)
+    return f"group {group} goes on at {offset} of {broker} queue {queue} of {topic}"
 
 
-@app.command("clone")
-def clone(
+@says_lines(app, "clone")
+async def clone(
+    admin: Admin,
     source: Annotated[str, typer.Argument(help="Group whose offsets are copied.")],
     target: Annotated[str, typer.Argument(help="Group that gets them.")],
     topic: TopicArgument,
-    *,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> str:
     """Let a group go on where another one is."""
-
-    async def work(admin: Admin) -> int:
-        await route_to(admin, topic)
-        check_group(target)
-        queues = await admin.groups.consume_stats(source, topic)
-        known = [
-            queue
-            for queue in queues
-            if await admin.offsets.consume_offset(source, queue) is not None
-        ]
-        if not known:
-            raise RequestRefused(
-                ResponseCode.QUERY_NOT_FOUND,
-                f"group {source} has no offset in any queue of {topic}: nothing can be cloned",
-            )
-        await admin.offsets.clone(source, target, topic)
-        return len(known)
-
-    count = ask(namesrv, work)
-    say(f"group {target} goes on where {source} is in {count} queues of {topic}")
+    await route_to(admin, topic)
+    check_group(target)
+    queues = await admin.groups.consume_stats(source, topic)
+    known = [
+        queue for queue in queues if await admin.offsets.consume_offset(source, queue) is not None
+    ]
+    if not known:
+        raise RequestRefused(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"group {source} has no offset in any queue of {topic}: nothing can be cloned",
+        )
+    await admin.offsets.clone(source, target, topic)
+    count = len(known)
+    return f"group {target} goes on where {source} is in {count} queues of {topic}"
 
 
 @app.command("delete")

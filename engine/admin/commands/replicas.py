@@ -12,9 +12,11 @@ import typer
 from engine.admin import Admin
 from engine.admin.api.replicas import Promotion, Replica
 from engine.admin.commands.output import Row, shown
-from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.admin.commands.session import (
+    says_lines,
+    shows_rows,
+)
 from engine.foundation.errors import ConfigError
-from engine.foundation.terminal import say
 from engine.foundation.units import SECOND_MS
 from engine.protocol.bodies_admin import ReplicaState
 
@@ -33,24 +35,19 @@ ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 PREVIEWED = "nothing is changed yet; --yes does it"
 
 
-@app.command("list")
-def list_replicas(
+@shows_rows(app, "list", empty="no broker is registered")
+async def list_replicas(
+    admin: Admin,
     broker: Annotated[str | None, typer.Argument(help="Name of the broker; all without.")] = None,
     *,
     also: AlsoOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """Every copy of a broker's log: its role, epoch, begin and end, and how far it is behind."""
-
-    async def work(admin: Admin) -> list[Row]:
-        known = (await admin.cluster.info()).broker_addr_table
-        rows: list[Row] = []
-        for name in sorted(known) if broker is None else [broker]:
-            rows += _rows(name, await admin.replicas.of(name, also or ()))
-        return rows
-
-    say(shown(ask(namesrv, work), as_json=as_json, empty="no broker is registered"))
+    known = (await admin.cluster.info()).broker_addr_table
+    rows: list[Row] = []
+    for name in sorted(known) if broker is None else [broker]:
+        rows += _rows(name, await admin.replicas.of(name, also or ()))
+    return rows
 
 
 def _rows(broker: str, found: list[Replica]) -> list[Row]:
@@ -94,8 +91,9 @@ def _standing(state: ReplicaState, *, is_slave: bool) -> str:
     return f"{state.following}: {state.reason}".rstrip(": ") if is_slave else "up"
 
 
-@app.command("promote")
-def promote(
+@says_lines(app, "promote")
+async def promote(
+    admin: Admin,
     broker: NameArgument,
     *,
     role: Annotated[str, typer.Option(help="SYNC_MASTER or ASYNC_MASTER.")] = "SYNC_MASTER",
@@ -105,97 +103,74 @@ def promote(
     ] = None,
     also: AlsoOption = None,
     yes: YesOption = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> list[str]:
     """Let the slave that has most of a lost master's log lead; shows what may be lost by it."""
     if role not in ROLES:
         raise typer.BadParameter(f"{role} is none of {', '.join(ROLES)}", param_hint="--role")
-
-    async def work(admin: Admin) -> tuple[Promotion, int]:
-        plan = await admin.replicas.plan(
-            broker, broker_role=role, copies=copies, slaves=slaves, others=also or ()
-        )
-        return plan, await admin.replicas.promote(plan) if yes else 0
-
-    plan, lost = ask(namesrv, work)
-    for line in plan.sentences():
-        say(line)
+    plan = await admin.replicas.plan(
+        broker, broker_role=role, copies=copies, slaves=slaves, others=also or ()
+    )
     if not yes:
-        say(PREVIEWED)
-        return
-    say(f"done: {plan.chosen.address} leads {broker} in epoch {plan.epoch}")
+        return [*plan.sentences(), PREVIEWED]
+    lost = await admin.replicas.promote(plan)
+    done = [*plan.sentences(), _led(broker, plan)]
     if lost > 0:
-        say(
-            f"{lost} bytes of {plan.former.address if plan.former else '?'} are lost; it reports "
-            "which: `replica rebuild`"
-        )
+        former = plan.former.address if plan.former else "?"
+        done.append(f"{lost} bytes of {former} are lost; it reports which: `replica rebuild`")
+    return done
 
 
-@app.command("transfer")
-def transfer(
+def _led(broker: str, plan: Promotion) -> str:
+    return f"done: {plan.chosen.address} leads {broker} in epoch {plan.epoch}"
+
+
+@says_lines(app, "transfer")
+async def transfer(
+    admin: Admin,
     broker: NameArgument,
     *,
     to: Annotated[int | None, typer.Option(min=1, help="Broker id of the slave.")] = None,
     wait: Annotated[int, typer.Option(min=1, help="Seconds to wait for the slave.")] = 30,
     yes: YesOption = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> list[str]:
     """Hand the lead over to a slave that has all of the log; nothing is lost."""
-
-    async def preview(admin: Admin) -> list[Row]:
-        return _rows(broker, await admin.replicas.of(broker))
-
-    async def work(admin: Admin) -> Promotion:
-        return await admin.replicas.transfer(broker, to=to, wait_ms=wait * SECOND_MS)
-
-    if not yes:
-        say(shown(ask(namesrv, preview), as_json=False, empty=""))
-        say(
-            f"the master of {broker} takes no message until a slave has all of its log; that one "
-            "leads then, and the master becomes its slave"
-        )
-        say(PREVIEWED)
-        return
-    plan = ask(namesrv, work)
-    say(f"done: {plan.chosen.address} leads {broker} in epoch {plan.epoch}")
+    if yes:
+        plan = await admin.replicas.transfer(broker, to=to, wait_ms=wait * SECOND_MS)
+        return [_led(broker, plan)]
+    effect = (
+        f"the master of {broker} takes no message until a slave has all of its log; that one "
+        "leads then, and the master becomes its slave"
+    )
+    found = _rows(broker, await admin.replicas.of(broker))
+    return [shown(found, as_json=False, empty=""), effect, PREVIEWED]
 
 
-@app.command("add")
-def add(
-    broker: NameArgument,
-    member: MemberArgument,
-    *,
-    yes: YesOption = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+@says_lines(app, "add")
+async def add(
+    admin: Admin, broker: NameArgument, member: MemberArgument, *, yes: YesOption = False
+) -> list[str]:
     """Take a node that was started with the group's dLegerPeers and its own into a Raft group."""
-    _change_group(broker, "ADD", member, namesrv=namesrv, yes=yes)
+    return await _change_group(admin, broker, "ADD", member, yes=yes)
 
 
-@app.command("remove")
-def remove(
-    broker: NameArgument,
-    member: MemberArgument,
-    *,
-    yes: YesOption = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+@says_lines(app, "remove")
+async def remove(
+    admin: Admin, broker: NameArgument, member: MemberArgument, *, yes: YesOption = False
+) -> list[str]:
     """Take a node out of a Raft group: it gets nothing more, and decides nothing any more."""
-    _change_group(broker, "REMOVE", member, namesrv=namesrv, yes=yes)
+    return await _change_group(admin, broker, "REMOVE", member, yes=yes)
 
 
-def _change_group(broker: str, action: str, member: str, *, namesrv: str, yes: bool) -> None:
-    async def work(admin: Admin) -> list[str]:
-        if yes:
-            state = await admin.replicas.change_group(broker, action, member)
-            return [_members(broker, state), "done"]
-        found = [one.state for one in await admin.replicas.of(broker) if one.leads]
-        if not found or found[0] is None:
-            raise ConfigError("broker", broker, "a Raft group that has a leader")
-        return [_members(broker, found[0]), PREVIEWED]
-
-    for line in ask(namesrv, work):
-        say(line)
+async def _change_group(
+    admin: Admin, broker: str, action: str, member: str, *, yes: bool
+) -> list[str]:
+    if yes:
+        state = await admin.replicas.change_group(broker, action, member)
+        return [_members(broker, state), "done"]
+    found = [one.state for one in await admin.replicas.of(broker) if one.leads]
+    if not found or found[0] is None:
+        raise ConfigError("broker", broker, "a Raft group that has a leader")
+    return [_members(broker, found[0]), PREVIEWED]
 
 
 def _members(broker: str, state: ReplicaState) -> str:
@@ -203,32 +178,27 @@ def _members(broker: str, state: ReplicaState) -> str:
     return f"{broker}: {voters} decide" + (f"; {learners} learn" if learners else "")
 
 
-@app.command("rebuild")
-def rebuild(
+@says_lines(app, "rebuild")
+async def rebuild(
+    admin: Admin,
     broker: NameArgument,
     address: Annotated[str, typer.Argument(help="host:port of the copy that is to be cut.")],
     *,
     yes: YesOption = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> list[str]:
     """Cut what a diverged copy has and its master has not, so that it follows again."""
-
-    async def work(admin: Admin) -> list[str]:
-        if address not in (one.address for one in await admin.replicas.of(broker, [address])):
-            raise ConfigError("address", address, f"a copy of {broker}")
-        cut = await admin.replicas.cut(address)
-        holds = (
-            f"the log of {address} holds {cut.end - cut.begin} bytes, [{cut.begin}, {cut.end}), "
-            f"with {cut.messages} messages that its master's does not hold"
-        )
-        said = [holds]
-        said += [f"  {topic}: {count}" for topic, count in sorted(cut.topics.items())]
-        if yes:
-            done = await admin.replicas.cut(address, at=cut.begin)
-            said.append(f"done: they were written to {done.file} and cut; it follows its master")
-        else:
-            said.append(PREVIEWED)
-        return said
-
-    for line in ask(namesrv, work):
-        say(line)
+    if address not in (one.address for one in await admin.replicas.of(broker, [address])):
+        raise ConfigError("address", address, f"a copy of {broker}")
+    cut = await admin.replicas.cut(address)
+    holds = (
+        f"the log of {address} holds {cut.end - cut.begin} bytes, [{cut.begin}, {cut.end}), "
+        f"with {cut.messages} messages that its master's does not hold"
+    )
+    said = [holds]
+    said += [f"  {topic}: {count}" for topic, count in sorted(cut.topics.items())]
+    if yes:
+        done = await admin.replicas.cut(address, at=cut.begin)
+        said.append(f"done: they were written to {done.file} and cut; it follows its master")
+    else:
+        said.append(PREVIEWED)
+    return said

@@ -23,8 +23,7 @@ from engine.admin.api.topic_scaling import (
     removal_of,
     set_queues,
 )
-from engine.admin.commands.output import Row, shown
-from engine.admin.commands.session import DEFAULT_NAMESRV, JsonOption, NamesrvOption, ask
+from engine.admin.commands.output import Row
 from engine.admin.commands.topics import BrokerOption, TopicArgument, chosen_masters
 from engine.foundation.errors import ClusterError, ConfigError, RequestRefused
 from engine.foundation.limits import QUEUES_PER_TOPIC_MAX
@@ -41,7 +40,8 @@ QueuesOption = Annotated[
 ]
 
 
-def shrink(
+async def shrink(
+    admin: Admin,
     topic: TopicArgument,
     *,
     queues: QueuesOption,
@@ -50,83 +50,59 @@ def shrink(
     settle: Annotated[
         int, typer.Option(min=0, help="Seconds without a new message in the queues that go.")
     ] = SETTLE_S,
-    now: Annotated[bool, typer.Option("--now", help="Do not wait: all at once or not at all.")] = (
-        False
-    ),
-    force: Annotated[bool, typer.Option("--force", help="With --now: strand what is left.")] = (
-        False
-    ),
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+    now: Annotated[
+        bool, typer.Option("--now", help="Do not wait: all at once or not at all.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --now: strand what is left.")
+    ] = False,
+) -> list[str]:
     """Take queues from a topic in two steps: first for writing, and when drained for reading."""
-
-    async def work(admin: Admin) -> list[str]:
-        if force and not now:
-            raise ConfigError("--force", force, "given with --now: waiting strands nothing")
-        if wait < settle and not now:
-            raise ConfigError(
-                "--wait",
-                wait,
-                f"at least the {settle} s of --settle, that the queues are quiet for",
-            )
-        names = await brokers_with(admin, topic, broker)
-        if now:
-            return await _shrink_now(admin, topic, names, keep=queues, force=force)
-        return await _shrink_in_steps(
-            admin, topic, names, keep=queues, wait_s=wait, settle_s=settle
+    if force and not now:
+        raise ConfigError("--force", force, "given with --now: waiting strands nothing")
+    if wait < settle and not now:
+        raise ConfigError(
+            "--wait",
+            wait,
+            f"at least the {settle} s of --settle, that the queues are quiet for",
         )
+    names = await brokers_with(admin, topic, broker)
+    if now:
+        return await _shrink_now(admin, topic, names, keep=queues, force=force)
+    return await _shrink_in_steps(admin, topic, names, keep=queues, wait_s=wait, settle_s=settle)
 
-    for line in ask(namesrv, work):
-        say(line)
 
-
-def grow(
-    topic: TopicArgument,
-    *,
-    queues: QueuesOption,
-    broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+async def grow(
+    admin: Admin, topic: TopicArgument, *, queues: QueuesOption, broker: BrokerOption = None
+) -> list[str]:
     """Give a topic more queues; its consumers find them by their next rebalance."""
-
-    async def work(admin: Admin) -> list[str]:
-        said = []
-        configs = await admin.topics.configs(topic)
-        for name in await brokers_with(admin, topic, broker):
-            before = configs[name]
-            if queues < max(before.read_queue_nums, before.write_queue_nums):
-                raise ConfigError(
-                    "--queues",
-                    queues,
-                    f"at least the {before.read_queue_nums} of broker {name}; to take queues away "
-                    "use shrink",
-                )
-            await set_queues(admin, topic, name, read=queues, write=queues)
-            said.append(f"{name}: {before.write_queue_nums} → {queues} queues")
-        return said
-
-    for line in ask(namesrv, work):
-        say(line)
+    said = []
+    configs = await admin.topics.configs(topic)
+    for name in await brokers_with(admin, topic, broker):
+        before = configs[name]
+        if queues < max(before.read_queue_nums, before.write_queue_nums):
+            raise ConfigError(
+                "--queues",
+                queues,
+                f"at least the {before.read_queue_nums} of broker {name}; to take queues away "
+                "use shrink",
+            )
+        await set_queues(admin, topic, name, read=queues, write=queues)
+        said.append(f"{name}: {before.write_queue_nums} → {queues} queues")
+    return said
 
 
-def idle(
-    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+async def idle(admin: Admin, topic: TopicArgument) -> list[Row]:
     """Consumers that hold none of a topic's queues, or only queues nobody ever wrote to."""
-
-    async def work(admin: Admin) -> list[Row]:
-        return [
-            {
-                "group": one.group,
-                "client": one.client_id,
-                "queues": " ".join(f"{q.broker_name}:{q.queue_id}" for q in one.queues or ())
-                or None,
-                "why": _why_idle(one),
-            }
-            for one in await idle_members(admin, topic)
-        ]
-
-    say(shown(ask(namesrv, work), as_json=as_json, empty="no idle consumers"))
+    return [
+        {
+            "group": one.group,
+            "client": one.client_id,
+            "queues": " ".join(f"{q.broker_name}:{q.queue_id}" for q in one.queues or ()) or None,
+            "why": _why_idle(one),
+        }
+        for one in await idle_members(admin, topic)
+    ]
 
 
 async def brokers_with(admin: Admin, topic: str, broker: str | None) -> list[str]:

@@ -20,6 +20,8 @@ from engine.admin.commands.session import (
     ask,
     queues_of,
     route_to,
+    says_lines,
+    shows_rows,
 )
 from engine.client.consuming.allocation import Averagely
 from engine.foundation.errors import ConfigError, RequestRefused
@@ -40,120 +42,93 @@ BrokerOption = Annotated[
 ]
 
 
-@app.command("list")
-def list_topics(*, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False) -> None:
+@shows_rows(app, "list", empty="no topics")
+async def list_topics(admin: Admin) -> list[Row]:
     """All topics the name server knows."""
-    names = ask(namesrv, lambda admin: admin.topics.names())
-    say(shown([{"topic": name} for name in names], as_json=as_json, empty="no topics"))
+    return [{"topic": name} for name in await admin.topics.names()]
 
 
-@app.command("show")
-def show(
-    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_rows(app, "show")
+async def show(admin: Admin, topic: TopicArgument) -> list[Row]:
     """A topic's queues and permissions on each broker."""
-
-    async def work(admin: Admin) -> list[Row]:
-        configs = await admin.topics.configs(topic)
-        if not configs:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
-        return [
-            {
-                "broker": name,
-                "read_queues": config.read_queue_nums,
-                "write_queues": config.write_queue_nums,
-                "perm": perm_text(config.perm),
-                "order": config.order,
-                "attributes": " ".join(f"{key}={value}" for key, value in config.attributes.items())
-                or None,
-            }
-            for name, config in configs.items()
-        ]
-
-    say(shown(ask(namesrv, work), as_json=as_json))
+    configs = await admin.topics.configs(topic)
+    if not configs:
+        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+    return [
+        {
+            "broker": name,
+            "read_queues": config.read_queue_nums,
+            "write_queues": config.write_queue_nums,
+            "perm": perm_text(config.perm),
+            "order": config.order,
+            "attributes": " ".join(f"{key}={value}" for key, value in config.attributes.items())
+            or None,
+        }
+        for name, config in configs.items()
+    ]
 
 
-@app.command("route")
-def route(
-    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_rows(app, "route")
+async def route(admin: Admin, topic: TopicArgument) -> list[Row]:
     """Where clients find a topic: brokers, addresses, queues as the name server has them."""
-
-    async def work(admin: Admin) -> list[Row]:
-        found = await route_to(admin, topic)
-        addresses = {one.broker_name: one.broker_addrs for one in found.broker_datas}
-        clusters = {one.broker_name: one.cluster for one in found.broker_datas}
-        return [
-            {
-                "cluster": clusters[queues.broker_name],
-                "broker": queues.broker_name,
-                "broker_id": broker_id,
-                "address": address,
-                "read_queues": queues.read_queue_nums,
-                "write_queues": queues.write_queue_nums,
-                "perm": perm_text(queues.perm),
-            }
-            for queues in found.queue_datas
-            for broker_id, address in addresses.get(queues.broker_name, {}).items()
-        ]
-
-    say(shown(ask(namesrv, work), as_json=as_json))
+    found = await route_to(admin, topic)
+    addresses = {one.broker_name: one.broker_addrs for one in found.broker_datas}
+    clusters = {one.broker_name: one.cluster for one in found.broker_datas}
+    return [
+        {
+            "cluster": clusters[queues.broker_name],
+            "broker": queues.broker_name,
+            "broker_id": broker_id,
+            "address": address,
+            "read_queues": queues.read_queue_nums,
+            "write_queues": queues.write_queue_nums,
+            "perm": perm_text(queues.perm),
+        }
+        for queues in found.queue_datas
+        for broker_id, address in addresses.get(queues.broker_name, {}).items()
+    ]
 
 
-@app.command("status")
-def status(
-    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_rows(app, "status")
+async def status(admin: Admin, topic: TopicArgument) -> list[Row]:
     """The ends of each queue, and when its newest message was stored."""
-
-    async def work(admin: Admin) -> list[Row]:
-        return [
-            {
-                "broker": queue.broker_name,
-                "queue": queue.queue_id,
-                "min_offset": ends.min_offset,
-                "max_offset": ends.max_offset,
-                "messages": ends.max_offset - ends.min_offset,
-                "last_stored": moment(ends.last_update_timestamp_ms),
-            }
-            for queue, ends in (await admin.topics.status(topic)).items()
-        ]
-
-    say(shown(ask(namesrv, work), as_json=as_json))
+    return [
+        {
+            "broker": queue.broker_name,
+            "queue": queue.queue_id,
+            "min_offset": ends.min_offset,
+            "max_offset": ends.max_offset,
+            "messages": ends.max_offset - ends.min_offset,
+            "last_stored": moment(ends.last_update_timestamp_ms),
+        }
+        for queue, ends in (await admin.topics.status(topic)).items()
+    ]
 
 
-@app.command("stats")
-def stats(
-    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_rows(app, "stats")
+async def stats(admin: Admin, topic: TopicArgument) -> list[Row]:
     """Messages that come in, and that each group gets: per second now, and over a day."""
-
-    async def work(admin: Admin) -> list[Row]:
-        groups: list[str | None] = [*await admin.topics.groups(topic)]
-        rows: list[Row] = []
-        for name in await admin.topics.configs(topic):
-            address = (await admin.cluster.masters())[name]
-            put = await admin.cluster.statistic(address, "TOPIC_PUT_NUMS", topic)
-            for group in groups or [None]:
-                key = f"{topic}@{group}"
-                got = (
-                    await admin.cluster.statistic(address, "GROUP_GET_NUMS", key) if group else None
-                )
-                rows.append(
-                    {
-                        "broker": name,
-                        "group": group,
-                        "in_tps": round(put.stats_minute.tps, 2) if put else None,
-                        "out_tps": round(got.stats_minute.tps, 2) if got else None,
-                        "in_24h": _of_a_day(put),
-                        "out_24h": _of_a_day(got),
-                    }
-                )
-        if not rows:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
-        return rows
-
-    say(shown(ask(namesrv, work), as_json=as_json))
+    groups: list[str | None] = [*await admin.topics.groups(topic)]
+    rows: list[Row] = []
+    for name in await admin.topics.configs(topic):
+        address = (await admin.cluster.masters())[name]
+        put = await admin.cluster.statistic(address, "TOPIC_PUT_NUMS", topic)
+        for group in groups or [None]:
+            key = f"{topic}@{group}"
+            got = await admin.cluster.statistic(address, "GROUP_GET_NUMS", key) if group else None
+            rows.append(
+                {
+                    "broker": name,
+                    "group": group,
+                    "in_tps": round(put.stats_minute.tps, 2) if put else None,
+                    "out_tps": round(got.stats_minute.tps, 2) if got else None,
+                    "in_24h": _of_a_day(put),
+                    "out_24h": _of_a_day(got),
+                }
+            )
+    if not rows:
+        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+    return rows
 
 
 def _of_a_day(stats: BrokerStatsData | None) -> int | None:
@@ -163,17 +138,15 @@ def _of_a_day(stats: BrokerStatsData | None) -> int | None:
     return stats.stats_day.sum or stats.stats_hour.sum or stats.stats_minute.sum
 
 
-@app.command("groups")
-def groups(
-    topic: TopicArgument, *, namesrv: NamesrvOption = DEFAULT_NAMESRV, as_json: JsonOption = False
-) -> None:
+@shows_rows(app, "groups", empty="no groups")
+async def groups(admin: Admin, topic: TopicArgument) -> list[Row]:
     """Groups that subscribe to a topic, or have offsets on it."""
-    names = ask(namesrv, lambda admin: admin.topics.groups(topic))
-    say(shown([{"group": name} for name in names], as_json=as_json, empty="no groups"))
+    return [{"group": name} for name in await admin.topics.groups(topic)]
 
 
-@app.command("create")
-def create(
+@says_lines(app, "create")
+async def create(
+    admin: Admin,
     topic: TopicArgument,
     *,
     queues: Annotated[
@@ -199,42 +172,36 @@ def create(
         bool, typer.Option("--force", help="Take queues away at once, and strand what is in them.")
     ] = False,
     broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> list[str]:
     """Create a topic, or give an existing one these queues and permissions."""
-
-    async def work(admin: Admin) -> list[str]:
-        bits = read_perm(perm)
-        check_topic(topic)
-        masters = await chosen_masters(admin, broker)
-        before = {
-            name: await admin.topics.config_at(address, topic) for name, address in masters.items()
-        }
-        if queues is not None and not force:
-            for name, there in before.items():
-                _refuse_fewer(topic, name, there, queues)
-        said = []
-        for name, address in masters.items():
-            there = before[name] or TopicConfig(topic, NEW_TOPIC_QUEUES, NEW_TOPIC_QUEUES)
-            stranded = await admin.topics.create(
-                address,
-                topic,
-                read_queues=there.read_queue_nums if queues is None else queues,
-                write_queues=there.write_queue_nums if queues is None else queues,
-                perm=bits,
-                order=there.order if order is None else order,
-                sys_flag=there.topic_sys_flag if sys_flag is None else sys_flag,
-                attributes=attributes,
-                force=force,
-            )
-            count = there.write_queue_nums if queues is None else queues
-            said.append(f"topic {topic}: {count} queues, perm {perm}, on {name}")
-            if stranded:
-                said.append(f"stranded on {name}: {stranded}")
-        return said
-
-    for line in ask(namesrv, work):
-        say(line)
+    bits = read_perm(perm)
+    check_topic(topic)
+    masters = await chosen_masters(admin, broker)
+    before = {
+        name: await admin.topics.config_at(address, topic) for name, address in masters.items()
+    }
+    if queues is not None and not force:
+        for name, there in before.items():
+            _refuse_fewer(topic, name, there, queues)
+    said = []
+    for name, address in masters.items():
+        there = before[name] or TopicConfig(topic, NEW_TOPIC_QUEUES, NEW_TOPIC_QUEUES)
+        stranded = await admin.topics.create(
+            address,
+            topic,
+            read_queues=there.read_queue_nums if queues is None else queues,
+            write_queues=there.write_queue_nums if queues is None else queues,
+            perm=bits,
+            order=there.order if order is None else order,
+            sys_flag=there.topic_sys_flag if sys_flag is None else sys_flag,
+            attributes=attributes,
+            force=force,
+        )
+        count = there.write_queue_nums if queues is None else queues
+        said.append(f"topic {topic}: {count} queues, perm {perm}, on {name}")
+        if stranded:
+            said.append(f"stranded on {name}: {stranded}")
+    return said
 
 
 def _refuse_fewer(topic: str, broker_name: str, there: TopicConfig | None, queues: int) -> None:
@@ -250,36 +217,32 @@ def _refuse_fewer(topic: str, broker_name: str, there: TopicConfig | None, queue
         )
 
 
-@app.command("perm")
-def change_perm(
+@says_lines(app, "perm")
+async def change_perm(
+    admin: Admin,
     topic: TopicArgument,
     perm: Annotated[str, typer.Argument(help="r, w or rw.")],
     *,
     broker: BrokerOption = None,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-) -> None:
+) -> str:
     """Change a topic's permissions and nothing else."""
-
-    async def work(admin: Admin) -> list[str]:
-        bits, masters = read_perm(perm), await chosen_masters(admin, broker)
-        configs = await admin.topics.configs(topic)
-        changed = [name for name in configs if name in masters]
-        if not changed:
-            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
-        for name in changed:
-            await admin.topics.create(
-                masters[name],
-                topic,
-                read_queues=configs[name].read_queue_nums,
-                write_queues=configs[name].write_queue_nums,
-                perm=bits,
-                order=configs[name].order,
-                sys_flag=configs[name].topic_sys_flag,
-            )
-        return changed
-
-    names = ask(namesrv, work)
-    say(f"topic {topic}: perm {perm} on {', '.join(names)}")
+    bits, masters = read_perm(perm), await chosen_masters(admin, broker)
+    configs = await admin.topics.configs(topic)
+    changed = [name for name in configs if name in masters]
+    if not changed:
+        raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+    for name in changed:
+        await admin.topics.create(
+            masters[name],
+            topic,
+            read_queues=configs[name].read_queue_nums,
+            write_queues=configs[name].write_queue_nums,
+            perm=bits,
+            order=configs[name].order,
+            sys_flag=configs[name].topic_sys_flag,
+        )
+    names = changed
+    return f"topic {topic}: perm {perm} on {', '.join(names)}"
 
 
 @app.command("delete")
@@ -328,6 +291,7 @@ BrokerArgument = Annotated[str, typer.Argument(help="Name of the broker.")]
 QueueArgument = Annotated[int, typer.Argument(min=0, help="Number of the queue.")]
 
 
+@app.command("units")
 def units(
     topic: TopicArgument,
     broker: BrokerArgument,
@@ -373,61 +337,49 @@ def units(
         say(f"\n{wanted}", err=as_json)
 
 
-def allocate(
+@shows_rows(app, "allocate")
+async def allocate(
+    admin: Admin,
     topic: TopicArgument,
     clients: Annotated[list[str], typer.Argument(help="Ids of the clients, or any names.")],
-    *,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """Which queues each of these clients would hold, were they the members of a group (AVG)."""
-
-    async def work(admin: Admin) -> list[Row]:
-        members = sorted(set(clients))
-        if len(members) < len(clients) or not all(name.strip() for name in members):
-            raise ConfigError("clients", " ".join(clients), "names that differ, none of them blank")
-        queues = await queues_of(admin, topic)
-        return [
-            {"client": name, "broker": held.broker_name, "queue": held.queue_id}
-            for name in members
-            for held in Averagely().allocate(name, queues, members) or [_NONE]
-        ]
-
-    rows = [
-        row if row["broker"] else {**row, "broker": None, "queue": None}
-        for row in ask(namesrv, work)
+    members = sorted(set(clients))
+    if len(members) < len(clients) or not all(name.strip() for name in members):
+        raise ConfigError("clients", " ".join(clients), "names that differ, none of them blank")
+    queues = await queues_of(admin, topic)
+    shares = {name: Averagely().allocate(name, queues, members) for name in members}
+    return [
+        {
+            "client": name,
+            "broker": held.broker_name if held else None,
+            "queue": held.queue_id if held else None,
+        }
+        for name, share in shares.items()
+        for held in (*share,) or (None,)
     ]
-    say(shown(rows, as_json=as_json))
 
 
-_NONE = MessageQueue("", "", -1)
-
-
-def order(
+@shows_rows(app, "order", empty="topic {topic} has no order setting")
+async def order(
+    admin: Admin,
     topic: TopicArgument,
     *,
     put: Annotated[
         str | None, typer.Option("--set", help="broker:queues, several split by ';'.")
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Let name servers forget it.")] = False,
-    namesrv: NamesrvOption = DEFAULT_NAMESRV,
-    as_json: JsonOption = False,
-) -> None:
+) -> list[Row]:
     """The order setting of a topic, which routes carry where orderMessageEnable is true."""
-
-    async def work(admin: Admin) -> str | None:
-        if put is not None and delete:
-            raise ConfigError("--set", put, "not together with --delete")
-        if put is not None:
-            _check_order(put)
-            await admin.name_servers.put_key_value(ORDER_NAMESPACE, topic, put)
-        elif delete:
-            await admin.name_servers.delete_key_value(ORDER_NAMESPACE, topic)
-        return await admin.name_servers.key_value(ORDER_NAMESPACE, topic)
-
-    setting = ask(namesrv, work)
-    rows = [] if setting is None else [{"topic": topic, "order": setting}]
-    say(shown(rows, as_json=as_json, empty=f"topic {topic} has no order setting"))
+    if put is not None and delete:
+        raise ConfigError("--set", put, "not together with --delete")
+    if put is not None:
+        _check_order(put)
+        await admin.name_servers.put_key_value(ORDER_NAMESPACE, topic, put)
+    elif delete:
+        await admin.name_servers.delete_key_value(ORDER_NAMESPACE, topic)
+    setting = await admin.name_servers.key_value(ORDER_NAMESPACE, topic)
+    return [] if setting is None else [{"topic": topic, "order": setting}]
 
 
 async def queue_of(admin: Admin, topic: str, broker: str, *, queue_id: int) -> MessageQueue:
