@@ -11,34 +11,31 @@ from typing import Annotated
 
 import typer
 
-from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
+from pipelines.base.command_options import echo_json
 from pipelines.platform_jobs.installing import install
 from pipelines.scheduler.commands.app import app
 from pipelines.scheduler.commands.jobs import jobs
-from pipelines.scheduler.commands.preview import command_at
+from pipelines.scheduler.commands.preview import CommandService, changes
 
 __all__ = ["app"]
 
 
-@jobs.command("install")
+@changes(jobs, "install")
 def install_platform_jobs(
+    at: CommandService,
     app_name: Annotated[str, typer.Option("--app", help="Of the executor.")] = "tidemark",
     zone: Annotated[str, typer.Option(help="IANA zone of their times.")] = "UTC",
     send: Annotated[
         list[str] | None, typer.Option("--send", help="Receiver of reports; repeatable.")
     ] = None,
     paused: Annotated[bool, typer.Option("--paused", help="Start none of them.")] = False,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make the platform's own jobs, those that are missing; what is there stays as it is."""
-    with command_at(database, is_preview=preview) as at:
-        done = install(at.service, app=app_name, zone=zone, send=send or (), is_started=not paused)
-        if preview:
-            at.answer({}, "", as_json=as_json)
-            return
-    if as_json:
+    done = install(at.service, app=app_name, zone=zone, send=send or (), is_started=not paused)
+    if at.is_preview:
+        at.answer({}, "")
+        return
+    if at.as_json:
         echo_json([asdict(one) for one in done])
         return
     for one in done:

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
+from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json
 from pipelines.scheduler.commands.context import JobArgument, moment, opened_service, text_of
-from pipelines.scheduler.commands.preview import command_at
+from pipelines.scheduler.commands.preview import CommandService, changes
 
 glue = typer.Typer(no_args_is_help=True, help="Sources that are sent to executors; versions.")
 
@@ -56,44 +56,35 @@ def show(
         typer.echo(found[0].source, nl=False)
 
 
-@glue.command("edit")
+@changes(glue, "edit")
 def edit(
+    at: CommandService,
     job_id: JobArgument,
     file: Annotated[Path, typer.Argument(help="The new source; `-`: standard input.")],
     glue_type: Annotated[
         str | None, typer.Option("--type", help="GLUE_SHELL, GLUE_PYTHON, ...; else as it is.")
     ] = None,
     remark: RemarkOption = "",
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Give the job another source."""
     from engine.foundation.errors import RuleBroken
     from pipelines.scheduler.job_settings import BEAN
 
-    with command_at(database, is_preview=preview) as at:
-        settings = at.service.job(job_id).settings
-        if (glue_type or settings.glue_type) == BEAN:
-            raise RuleBroken("type", BEAN, "the job runs a handler: --type says what its source is")
-        changed = replace(
-            settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
-        )
-        done = at.service.edit_job(job_id, changed, remark=remark)
-        at.answer_source(done, settings, as_json=as_json)
+    settings = at.service.job(job_id).settings
+    if (glue_type or settings.glue_type) == BEAN:
+        raise RuleBroken("type", BEAN, "the job runs a handler: --type says what its source is")
+    changed = replace(
+        settings, glue_type=glue_type or settings.glue_type, glue_source=text_of(file)
+    )
+    done = at.service.edit_job(job_id, changed, remark=remark)
+    at.answer_source(done, settings)
 
 
-@glue.command("back")
+@changes(glue, "back")
 def back(
-    job_id: JobArgument,
-    version: VersionArgument,
-    remark: RemarkOption = "",
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
+    at: CommandService, job_id: JobArgument, version: VersionArgument, remark: RemarkOption = ""
 ) -> None:
     """Give it a source again that it had, as a new version."""
-    with command_at(database, is_preview=preview) as at:
-        settings = at.service.job(job_id).settings
-        done = at.service.roll_back(job_id, version, remark=remark)
-        at.answer_source(done, settings, as_json=as_json)
+    settings = at.service.job(job_id).settings
+    done = at.service.roll_back(job_id, version, remark=remark)
+    at.answer_source(done, settings)

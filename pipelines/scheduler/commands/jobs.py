@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from engine.foundation.errors import MustBe
-from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
+from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json
 from pipelines.scheduler.commands.context import (
     JobArgument,
     SettingsArgument,
@@ -20,7 +20,7 @@ from pipelines.scheduler.commands.context import (
 )
 from pipelines.scheduler.commands.glue import glue
 from pipelines.scheduler.commands.imports import imports
-from pipelines.scheduler.commands.preview import command_at
+from pipelines.scheduler.commands.preview import CommandService, changes
 from pipelines.scheduler.commands.runs import one_run
 from pipelines.scheduler.commands.workflows import workflow
 
@@ -69,114 +69,84 @@ def show(job_id: JobArgument, database: DatabaseOption = None, as_json: JsonOpti
         typer.echo(f"cannot be: {job.wrong_because}")
 
 
-@jobs.command("add")
+@changes(jobs, "add")
 def add(
+    at: CommandService,
     group: Annotated[str, typer.Option(help="The application whose executors run it.")],
     settings: SettingsArgument = None,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a job, and the group when it is new; it runs once it is started. Says its number."""
     from pipelines.scheduler.job_settings import JobSettings, settings_from
 
-    with command_at(database, is_preview=preview) as at:
-        default = {"title": "", "author": at.service.change.author}
-        chosen = JobSettings(**default | settings_from(settings or []))
-        at.answer_new(at.service.add_job(group, chosen), as_json=as_json)
+    default = {"title": "", "author": at.service.change.author}
+    chosen = JobSettings(**default | settings_from(settings or []))
+    at.answer_new(at.service.add_job(group, chosen))
 
 
-@jobs.command("edit")
+@changes(jobs, "edit")
 def edit(
+    at: CommandService,
     job_id: JobArgument,
     settings: SettingsArgument = None,
     group: Annotated[str | None, typer.Option(help="Another group.")] = None,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Change a job; what waits to be sent is cancelled and planned anew. Says what changed."""
     from pipelines.scheduler.job_settings import settings_from
 
-    with command_at(database, is_preview=preview) as at:
-        changed = replace(at.service.job(job_id).settings, **settings_from(settings or []))
-        at.answer_change(at.service.edit_job(job_id, changed, app_name=group), as_json=as_json)
+    changed = replace(at.service.job(job_id).settings, **settings_from(settings or []))
+    at.answer_change(at.service.edit_job(job_id, changed, app_name=group))
 
 
-@jobs.command("copy")
+@changes(jobs, "copy")
 def copy(
+    at: CommandService,
     job_id: JobArgument,
     settings: SettingsArgument = None,
     group: Annotated[str | None, typer.Option(help="Another group than its own.")] = None,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a job like another, but for what changes; it is paused. Says its number."""
     from pipelines.scheduler.job_settings import settings_from
 
-    with command_at(database, is_preview=preview) as at:
-        same = at.service.job(job_id).settings
-        changed = {"title": f"copy of {same.title}"[:255], "author": at.service.change.author}
-        made = replace(same, **changed | settings_from(settings or []))
-        at.answer_new(at.service.copy_job(job_id, made, app_name=group), as_json=as_json)
+    same = at.service.job(job_id).settings
+    changed = {"title": f"copy of {same.title}"[:255], "author": at.service.change.author}
+    made = replace(same, **changed | settings_from(settings or []))
+    at.answer_new(at.service.copy_job(job_id, made, app_name=group))
 
 
-@jobs.command("start")
-def start(
-    job_id: JobArgument,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@changes(jobs, "start")
+def start(at: CommandService, job_id: JobArgument) -> None:
     """Have its schedule hold; says when it runs next."""
-    with command_at(database, is_preview=preview) as at:
-        done = at.service.start_job(job_id)
-        plain = moment(done.job.next_ms if done.job else None)
-        at.answer_change(done, plain, as_json=as_json)
+    done = at.service.start_job(job_id)
+    plain = moment(done.job.next_ms if done.job else None)
+    at.answer_change(done, plain)
 
 
-@jobs.command("pause")
-def pause(
-    job_id: JobArgument,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@changes(jobs, "pause")
+def pause(at: CommandService, job_id: JobArgument) -> None:
     """Have it run no more, but by hand."""
-    with command_at(database, is_preview=preview) as at:
-        at.answer_change(at.service.pause_job(job_id), as_json=as_json)
+    at.answer_change(at.service.pause_job(job_id))
 
 
-@jobs.command("remove")
-def remove(
-    job_id: JobArgument,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@changes(jobs, "remove")
+def remove(at: CommandService, job_id: JobArgument) -> None:
     """Remove it. Its runs stay until they are forgotten."""
-    with command_at(database, is_preview=preview) as at:
-        at.answer_change(at.service.remove_job(job_id), f"job {job_id} is removed", as_json=as_json)
+    at.answer_change(at.service.remove_job(job_id), f"job {job_id} is removed")
 
 
-@jobs.command("run")
+@changes(jobs, "run")
 def run_once(
+    at: CommandService,
     job_id: JobArgument,
     parameters: Annotated[str | None, typer.Option(help="Instead of the job's.")] = None,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Have it run once, now, by a centre that is there. Says the number of the run."""
     import secrets
 
     from pipelines.scheduler.commands.output import answer_run
 
-    with command_at(database, is_preview=preview) as at:
-        job = at.service.job(job_id)
-        log_id = at.service.run_job(job_id, secrets.token_hex(8), parameters)
-        answer_run(job, None if preview else log_id, parameters, as_json=as_json)
+    job = at.service.job(job_id)
+    log_id = at.service.run_job(job_id, secrets.token_hex(8), parameters)
+    answer_run(job, None if at.is_preview else log_id, parameters, as_json=at.as_json)
 
 
 @jobs.command("history")

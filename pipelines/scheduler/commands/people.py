@@ -14,7 +14,7 @@ import typer
 
 from pipelines.base.command_options import DatabaseOption, JsonOption, PreviewOption, echo_json
 from pipelines.scheduler.commands.context import moment, opened_service, text_of
-from pipelines.scheduler.commands.preview import command_at
+from pipelines.scheduler.commands.preview import CommandService, changes, command_at
 
 groups = typer.Typer(no_args_is_help=True, help="Groups of executors: add, edit, token, ...")
 users = typer.Typer(no_args_is_help=True, help="Users and their rights: add, edit, password, ...")
@@ -49,70 +49,51 @@ def list_groups(database: DatabaseOption = None, as_json: JsonOption = False) ->
         typer.echo(f"{group.group_id}  {group.app_name}  {group.title}  {where}  {token}")
 
 
-@groups.command("add")
+@changes(groups, "add")
 def add_group(
+    at: CommandService,
     app_name: AppArgument,
     title: Annotated[str, typer.Option(help="What people call it.")] = "",
     address: AddressOption = None,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a group. Says its number."""
-    with command_at(database, is_preview=preview) as at:
-        group_id = at.service.add_group(app_name, title=title, addresses=address)
-        at.answer({"group_id": group_id, "app_name": app_name}, str(group_id), as_json=as_json)
+    group_id = at.service.add_group(app_name, title=title, addresses=address)
+    at.answer({"group_id": group_id, "app_name": app_name}, str(group_id))
 
 
-@groups.command("edit")
+@changes(groups, "edit")
 def edit_group(
+    at: CommandService,
     app_name: AppArgument,
     title: Annotated[str | None, typer.Option(help="What people call it.")] = None,
     address: AddressOption = None,
     registered: Annotated[
         bool, typer.Option("--registered", help="Executors register; no addresses by hand.")
     ] = False,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Give a group another title, or other addresses."""
     from engine.foundation.errors import RuleBroken
 
     if address and registered:
         raise RuleBroken("address", address[0], "--address and --registered exclude each other")
-    with command_at(database, is_preview=preview) as at:
-        before = next((one for one in at.service.groups() if one.app_name == app_name), None)
-        kept = None if before is None or registered else before.manual_addresses
-        at.service.edit_group(app_name, title=title, addresses=address or kept)
-        at.answer({"app_name": app_name, "is_done": True}, "", as_json=as_json)
+    before = next((one for one in at.service.groups() if one.app_name == app_name), None)
+    kept = None if before is None or registered else before.manual_addresses
+    at.service.edit_group(app_name, title=title, addresses=address or kept)
+    at.answer({"app_name": app_name, "is_done": True}, "")
 
 
-@groups.command("copy")
-def copy_group(
-    app_name: AppArgument,
-    to: AppArgument,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@changes(groups, "copy")
+def copy_group(at: CommandService, app_name: AppArgument, to: AppArgument) -> None:
     """Make a group like another, without jobs and token. Says its number."""
-    with command_at(database, is_preview=preview) as at:
-        group_id = at.service.copy_group(app_name, to)
-        at.answer({"group_id": group_id, "app_name": to}, str(group_id), as_json=as_json)
+    group_id = at.service.copy_group(app_name, to)
+    at.answer({"group_id": group_id, "app_name": to}, str(group_id))
 
 
-@groups.command("remove")
-def remove_group(
-    app_name: AppArgument,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@changes(groups, "remove")
+def remove_group(at: CommandService, app_name: AppArgument) -> None:
     """Remove a group that has no jobs."""
-    with command_at(database, is_preview=preview) as at:
-        at.service.remove_group(app_name)
-        at.answer({"app_name": app_name, "is_done": True}, "", as_json=as_json)
+    at.service.remove_group(app_name)
+    at.answer({"app_name": app_name, "is_done": True}, "")
 
 
 @groups.command("token")
@@ -131,11 +112,11 @@ def token(
     Centres that run know of it within seconds; executors have to be started with it.
     """
     made = None if common else _first_line(file) if file else secrets.token_urlsafe(32)
-    with command_at(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview, as_json=as_json) as at:
         at.service.set_token(app_name, made)
         said = made if file is None else None
         outcome = {"app_name": app_name, "token": said, "is_done": True}
-        at.answer(outcome, said or "", as_json=as_json)
+        at.answer(outcome, said or "")
 
 
 @users.command("list")
@@ -153,51 +134,38 @@ def list_users(database: DatabaseOption = None, as_json: JsonOption = False) -> 
         typer.echo(f"{user.name}  {rights}" + ("" if user.has_password else "  no password"))
 
 
-@users.command("add")
+@changes(users, "add")
 def add_user(
+    at: CommandService,
     name: UserArgument,
     admin: Annotated[bool, typer.Option("--admin", help="He may do everything.")] = False,
     group: AppsOption = None,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a user, who cannot sign in to pages before he has a password. With the first one,
     whoever makes him becomes an administrator.
     """
-    with command_at(database, is_preview=preview) as at:
-        at.service.add_user(name, is_admin=admin, apps=group or [])
-        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
+    at.service.add_user(name, is_admin=admin, apps=group or [])
+    at.answer({"name": name, "is_done": True}, "")
 
 
-@users.command("edit")
+@changes(users, "edit")
 def edit_user(
+    at: CommandService,
     name: UserArgument,
     admin: Annotated[bool | None, typer.Option("--admin/--no-admin", help="All rights.")] = None,
     group: AppsOption = None,
     no_group: Annotated[bool, typer.Option("--no-group", help="The jobs of none.")] = False,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Change the rights of a user: the groups that are named are all that he has then."""
-    with command_at(database, is_preview=preview) as at:
-        at.service.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
-        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
+    at.service.edit_user(name, is_admin=admin, apps=[] if no_group else group or None)
+    at.answer({"name": name, "is_done": True}, "")
 
 
-@users.command("copy")
-def copy_user(
-    name: UserArgument,
-    to: UserArgument,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@changes(users, "copy")
+def copy_user(at: CommandService, name: UserArgument, to: UserArgument) -> None:
     """Make a user with the rights of another, and no password yet."""
-    with command_at(database, is_preview=preview) as at:
-        at.service.copy_user(name, to)
-        at.answer({"name": to, "is_done": True}, "", as_json=as_json)
+    at.service.copy_user(name, to)
+    at.answer({"name": to, "is_done": True}, "")
 
 
 @users.command("password")
@@ -211,22 +179,16 @@ def password(
 ) -> None:
     """Give a user another password."""
     given = None if none else _password(password_file)
-    with command_at(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview, as_json=as_json) as at:
         at.service.set_password(name, given)
-        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
+        at.answer({"name": name, "is_done": True}, "")
 
 
-@users.command("remove")
-def remove_user(
-    name: UserArgument,
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@changes(users, "remove")
+def remove_user(at: CommandService, name: UserArgument) -> None:
     """Remove a user; never the last administrator."""
-    with command_at(database, is_preview=preview) as at:
-        at.service.remove_user(name)
-        at.answer({"name": name, "is_done": True}, "", as_json=as_json)
+    at.service.remove_user(name)
+    at.answer({"name": name, "is_done": True}, "")
 
 
 def show_audit(

@@ -12,14 +12,21 @@ changes, which could be another than what it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import typer
 
-from pipelines.base.command_options import echo_json, user_name
+from engine.foundation.terminal import option, with_options
+from pipelines.base.command_options import (
+    DatabaseOption,
+    JsonOption,
+    PreviewOption,
+    echo_json,
+    user_name,
+)
 from pipelines.base.wording import with_article
 from pipelines.database.clock import database_ms
 from pipelines.database.database import Database, opened
@@ -37,6 +44,13 @@ from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.audit import Noted, changes_in, last_noted, noted_since
 from pipelines.scheduler.store.jobs import Changed
 
+Work: TypeAlias = Callable[..., None]
+_OPTIONS = (
+    option("preview", PreviewOption, default=False),
+    option("database", DatabaseOption, default=None),
+    option("as_json", JsonOption, default=False),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandService:
@@ -44,13 +58,14 @@ class CommandService:
 
     service: JobService
     is_preview: bool
+    as_json: bool
     _database: Database
     _since: int
 
-    def answer(self, outcome: Mapping[str, object], plain: str, *, as_json: bool) -> None:
+    def answer(self, outcome: Mapping[str, object], plain: str) -> None:
         """Say what was done (`plain`, or else what the audit has of it), or what would be."""
         if not self.is_preview:
-            if as_json:
+            if self.as_json:
                 echo_json(outcome)
             elif plain:
                 typer.echo(plain)
@@ -59,36 +74,36 @@ class CommandService:
                 _print_noted(one for one in self.noted() if one.author == author)
             return
         noted = self.noted()
-        if as_json:
+        if self.as_json:
             echo_json({"is_done": False, "changes": [_as_json(one) for one in noted]})
             return
         _print_noted(noted)
         typer.echo(NOTHING_DONE)
 
     def answer_change(
-        self, done: Changed, plain: str = "", *, as_json: bool, source_lines: Iterable[str] = ()
+        self, done: Changed, plain: str = "", *, source_lines: Iterable[str] = ()
     ) -> None:
         """The same of a job that is changed."""
         answer(
             done,
             now_ms=self.service.now_ms,
             is_preview=self.is_preview,
-            as_json=as_json,
+            as_json=self.as_json,
             plain=plain,
             source_lines=source_lines,
         )
 
-    def answer_source(self, done: Changed, before: JobSettings, *, as_json: bool) -> None:
+    def answer_source(self, done: Changed, before: JobSettings) -> None:
         """The same of a source: with the lines that go and come."""
         after = done.job.settings.glue_source if done.job else ""
         lines = source_diff(before.glue_source, after)
-        self.answer_change(done, as_json=as_json, source_lines=lines)
+        self.answer_change(done, source_lines=lines)
 
-    def answer_new(self, job_id: int, *, as_json: bool) -> None:
+    def answer_new(self, job_id: int) -> None:
         """The same of a job that is made: with its settings, and the times that it would have."""
         job = self.service.job(job_id)
         if not self.is_preview:
-            answer_new(job, as_json=as_json)
+            answer_new(job, as_json=self.as_json)
             return
         own = f"job:{job_id}"
         also = [one for one in self.noted() if one.subject != own]
@@ -100,7 +115,7 @@ class CommandService:
         }
         done = Changed(job_id, "add", made, (), job)
         now_ms = self.service.now_ms
-        if as_json:  # The number is not known before the job is there.
+        if self.as_json:  # The number is not known before the job is there.
             change = change_as_json(done, is_done=False, now_ms=now_ms)
             unnumbered = {"job_id": None, "job": change["job"] | {"job_id": None}}
             echo_json(change | unnumbered | {"also": [_as_json(one) for one in also]})
@@ -114,23 +129,32 @@ class CommandService:
         return noted_since(self._database, self._since)
 
 
+def changes(app: typer.Typer, name: str) -> Callable[[Work], Work]:
+    """A command that changes something, by the service that is its first argument."""
+
+    def mounted(work: Work) -> Work:
+        def run(*, preview: bool, database: str | None, as_json: bool, **given: Any) -> None:
+            with command_at(database, is_preview=preview, as_json=as_json) as at:
+                work(at, **given)
+
+        app.command(name)(with_options(run, work, *_OPTIONS))
+        return work
+
+    return mounted
+
+
 @contextmanager
-def command_at(database: str | None, *, is_preview: bool) -> Iterator[CommandService]:
+def command_at(
+    database: str | None, *, is_preview: bool, as_json: bool = False
+) -> Iterator[CommandService]:
     """The job service for the user of this process; a preview undoes all that is done."""
     state = opened(database)
     try:
-        if is_preview:
-            with state.rehearsal() as rehearsed:
-                yield _command_at(rehearsed, is_preview=True)
-        else:
-            yield _command_at(state, is_preview=False)
+        with state.rehearsal() if is_preview else nullcontext(state) as at:
+            service = JobService(at, acting(at, user_name()), lambda: database_ms(at))
+            yield CommandService(service, is_preview, as_json, at, last_noted(at))
     finally:
         state.close()
-
-
-def _command_at(database: Database, *, is_preview: bool) -> CommandService:
-    service = JobService(database, acting(database, user_name()), lambda: database_ms(database))
-    return CommandService(service, is_preview, database, last_noted(database))
 
 
 def _print_noted(noted: Iterable[Noted]) -> None:

@@ -19,7 +19,7 @@ from pipelines.scheduler.commands.context import (
     opened_service,
     text_of,
 )
-from pipelines.scheduler.commands.preview import command_at
+from pipelines.scheduler.commands.preview import CommandService, changes, command_at
 
 workflow = typer.Typer(no_args_is_help=True, help="Jobs as steps: add, edit, steps, stop, ...")
 
@@ -58,32 +58,29 @@ def add(
     from pipelines.scheduler.workflows import WORKFLOW
 
     source = text_of(file)
-    with command_at(database, is_preview=preview) as at:
+    with command_at(database, is_preview=preview, as_json=as_json) as at:
         author = at.service.change.author
         chosen = {"title": file.stem, "author": author} | settings_from(settings or [])
         made = JobSettings(**chosen | {"glue_type": WORKFLOW, "glue_source": source})
-        at.answer_new(at.service.add_job(group, made), as_json=as_json)
+        at.answer_new(at.service.add_job(group, made))
 
 
-@workflow.command("edit")
+@changes(workflow, "edit")
 def edit(
+    at: CommandService,
     job_id: JobArgument,
     file: FileArgument,
     remark: Annotated[str, typer.Option(help="Why, for the versions.")] = "",
-    preview: PreviewOption = False,
-    database: DatabaseOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Give it other steps; runs under way go on by the old ones."""
     from pipelines.scheduler.workflows import WORKFLOW
 
-    with command_at(database, is_preview=preview) as at:
-        job = at.service.job(job_id)
-        changed = replace(
-            job.settings, glue_type=WORKFLOW, glue_source=text_of(file), handler="", timeout_s=0
-        )
-        done = at.service.edit_job(job_id, changed, remark=remark)
-        at.answer_source(done, job.settings, as_json=as_json)
+    job = at.service.job(job_id)
+    changed = replace(
+        job.settings, glue_type=WORKFLOW, glue_source=text_of(file), handler="", timeout_s=0
+    )
+    done = at.service.edit_job(job_id, changed, remark=remark)
+    at.answer_source(done, job.settings)
 
 
 @workflow.command("steps")
