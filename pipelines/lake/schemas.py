@@ -14,39 +14,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from engine.telemetry.tables import Column, ColumnType
-
-_RANGE: Final = pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
-_OWNED: Final = pa.struct(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("committed", pa.int64()),
-        ("pulled", pa.int64()),
-    ]
-)
-_REPLICA: Final = pa.struct(
-    [
-        ("replica", pa.string()),
-        ("replicated", pa.int64()),
-        ("behind_bytes", pa.int64()),
-        ("behind_ms", pa.int64()),
-    ]
-)
-_ARROW: Final = {
-    ColumnType.STRING: pa.string(),
-    ColumnType.INT: pa.int32(),
-    ColumnType.LONG: pa.int64(),
-    ColumnType.BOOLEAN: pa.bool_(),
-    ColumnType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    ColumnType.DATE: pa.date32(),
-    ColumnType.STRINGS: pa.list_(pa.string()),
-    ColumnType.LONGS: pa.list_(pa.int64()),
-    ColumnType.RANGES: pa.list_(_RANGE),
-    ColumnType.OWNED_QUEUES: pa.list_(_OWNED),
-    ColumnType.TABLE_COUNTS: pa.list_(pa.struct([("table", pa.string()), ("rows", pa.int64())])),
-    ColumnType.REPLICAS: pa.list_(_REPLICA),
-}
+from engine.telemetry.shipper.arrow_schemas import ARROW_TYPES
+from engine.telemetry.tables import Column
 
 KEY_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 """Texts that repeat: clusters, groups, topics, clients. In facts and in states alike."""
@@ -58,7 +27,7 @@ QUEUE: Final = ("cluster", "broker", "group", "topic", "queue_id")
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     """The declared columns in Arrow's types; timestamps are microseconds UTC."""
     return pa.schema(
-        [pa.field(column.name, _ARROW[column.type], column.nullable) for column in columns]
+        [pa.field(column.name, ARROW_TYPES[column.type], column.nullable) for column in columns]
     )
 
 

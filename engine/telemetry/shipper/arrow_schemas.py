@@ -7,7 +7,7 @@ feature that not every reader knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -17,7 +17,24 @@ from engine.foundation.units import SECOND_US
 from engine.telemetry.frames import Values
 from engine.telemetry.tables import EVENT_DATE, Column, ColumnType, Table
 
-_ARROW: Final = {
+_RANGE: Final = pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
+_OWNED: Final = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("committed", pa.int64()),
+        ("pulled", pa.int64()),
+    ]
+)
+_REPLICA: Final = pa.struct(
+    [
+        ("replica", pa.string()),
+        ("replicated", pa.int64()),
+        ("behind_bytes", pa.int64()),
+        ("behind_ms", pa.int64()),
+    ]
+)
+ARROW_TYPES: Final[Mapping[ColumnType, pa.DataType]] = {
     ColumnType.STRING: pa.string(),
     ColumnType.INT: pa.int32(),
     ColumnType.LONG: pa.int64(),
@@ -26,21 +43,12 @@ _ARROW: Final = {
     ColumnType.DATE: pa.date32(),
     ColumnType.STRINGS: pa.list_(pa.string()),
     ColumnType.LONGS: pa.list_(pa.int64()),
-    ColumnType.RANGES: pa.list_(
-        pa.struct([("from_offset", pa.int64()), ("to_offset", pa.int64())])
-    ),
-    ColumnType.OWNED_QUEUES: pa.list_(
-        pa.struct(
-            [
-                ("topic", pa.string()),
-                ("queue_id", pa.int32()),
-                ("committed", pa.int64()),
-                ("pulled", pa.int64()),
-            ]
-        )
-    ),
+    ColumnType.RANGES: pa.list_(_RANGE),
+    ColumnType.OWNED_QUEUES: pa.list_(_OWNED),
     ColumnType.TABLE_COUNTS: pa.list_(pa.struct([("table", pa.string()), ("rows", pa.int64())])),
+    ColumnType.REPLICAS: pa.list_(_REPLICA),
 }
+"""Of each kind of column, in bronze and in gold."""
 _DAY_US: Final = 24 * 60 * 60 * SECOND_US
 
 
@@ -69,7 +77,7 @@ def arrow_schema(table: Table) -> pa.Schema:
 def _field(column: Column) -> pa.Field:
     return pa.field(
         column.name,
-        _ARROW[column.type],
+        ARROW_TYPES[column.type],
         nullable=column.nullable,
         metadata={"comment": column.meaning},
     )
@@ -115,12 +123,12 @@ def _in_its_type(column: Column, values: Iterable[Any]) -> pa.Array:
     client says how often its message has failed, and must not keep all rows from the lake.
     """
     try:
-        return pa.array(values, _ARROW[column.type])
+        return pa.array(values, ARROW_TYPES[column.type])
     except (pa.ArrowInvalid, OverflowError):
         if column.type is not ColumnType.INT:
             raise
         held = [None if one is None else min(max(one, -(1 << 31)), (1 << 31) - 1) for one in values]
-        return pa.array(held, _ARROW[column.type])
+        return pa.array(held, ARROW_TYPES[column.type])
 
 
 def _array(
@@ -148,7 +156,7 @@ def _array(
 
 _STRUCTS: Final = {
     kind: tuple(field.name for field in arrow_type.value_type)
-    for kind, arrow_type in _ARROW.items()
+    for kind, arrow_type in ARROW_TYPES.items()
     if pa.types.is_list(arrow_type) and pa.types.is_struct(arrow_type.value_type)
 }
 
