@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from engine.telemetry.tables import Column, must
 from pipelines.base.settings import SECOND_US
@@ -27,7 +26,7 @@ from pipelines.marts.keys import newest_of_each
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import OBSERVED
-from pipelines.marts.slots import HORIZONS, horizons, is_over, slots_of
+from pipelines.marts.slots import HORIZONS, horizons, slots_of, slots_over
 from pipelines.marts.unsafe_queues import DELETED, deleted_in, marks_of, moved, queues_schema
 from pipelines.staging.facts import is_one_of
 
@@ -89,25 +88,15 @@ def flush_health(given: Given) -> Made:
     """One row per broker and ten seconds with a commit or flush of its log."""
     state = given.state
     known = horizons(state["horizons"], given.facts["shipments"])
-    marks = marks_of(given.facts["queue_watermarks"], "flushed_offset", QUEUES, SLOT_US)
-    waiting = {
-        "marks": pa.concat_tables([state["marks"], marks]),
-        "checkpoints": pa.concat_tables(
-            [state["checkpoints"], _checkpoints(given.facts["flush_checkpoints"])]
-        ),
-        "deleted": pa.concat_tables(
-            [state["deleted"], deleted_in(given.facts["lifecycle"], SLOT_US)]
-        ),
+    new = {
+        "marks": marks_of(given.facts["queue_watermarks"], "flushed_offset", QUEUES, SLOT_US),
+        "checkpoints": _checkpoints(given.facts["flush_checkpoints"]),
+        "deleted": deleted_in(given.facts["lifecycle"], SLOT_US),
     }
-    over = {name: is_over(rows, known) for name, rows in waiting.items()}
-    due = {name: rows.filter(over[name]) for name, rows in waiting.items()}
-    carried = {name: rows.filter(pc.invert(over[name])) for name, rows in waiting.items()}
+    due, carried = slots_over(state, new, known)
     queues, last = state["queues"], state["last"]
     rows = []
-    for slot_us in sorted({slot for part in due.values() for slot in part["slot_us"].to_pylist()}):
-        of_slot = {
-            name: part.filter(pc.equal(part["slot_us"], slot_us)) for name, part in due.items()
-        }
+    for _, of_slot in due:
         queues = moved(queues, of_slot["marks"], of_slot["deleted"])
         rows.extend(_rows(of_slot["checkpoints"], queues))
         rows.extend(_waiting(of_slot, queues, last))

@@ -39,7 +39,7 @@ from pipelines.marts.lifecycle_events import ROLE_CHANGE
 from pipelines.marts.mart import Given, GoldTable, Made, mart
 from pipelines.marts.polled import NAME as POLLED
 from pipelines.marts.polled import OBSERVED
-from pipelines.marts.slots import HORIZONS, horizons, is_over, slots_of
+from pipelines.marts.slots import HORIZONS, horizons, slots_of, slots_over
 from pipelines.marts.unsafe_queues import DELETED, deleted_in, marks_of, moved, queues_schema
 from pipelines.staging.facts import is_one_of
 
@@ -140,24 +140,17 @@ def replication_health(given: Given) -> Made:
     """One row per broker and ten seconds in which its slaves were reported."""
     state = given.state
     known = horizons(state["horizons"], given.facts["shipments"])
-    queue_marks = marks_of(given.facts["queue_watermarks"], "replicated_offset", QUEUES, SLOT_US)
-    waiting = {
-        "queue_marks": pa.concat_tables([state["queue_marks"], queue_marks]),
-        "marks": pa.concat_tables([state["marks"], _marks(given.facts["flush_checkpoints"])]),
-        "comings": pa.concat_tables([state["comings"], _comings(given.facts["lifecycle"])]),
-        "deleted": pa.concat_tables(
-            [state["deleted"], deleted_in(given.facts["lifecycle"], SLOT_US)]
-        ),
+    marks = given.facts["queue_watermarks"]
+    new = {
+        "queue_marks": marks_of(marks, "replicated_offset", QUEUES, SLOT_US),
+        "marks": _marks(given.facts["flush_checkpoints"]),
+        "comings": _comings(given.facts["lifecycle"]),
+        "deleted": deleted_in(given.facts["lifecycle"], SLOT_US),
     }
-    over = {name: is_over(rows, known) for name, rows in waiting.items()}
-    due = {name: rows.filter(over[name]) for name, rows in waiting.items()}
-    carried = {name: rows.filter(pc.invert(over[name])) for name, rows in waiting.items()}
+    due, carried = slots_over(state, new, known)
     queues, brokers = state["queues"], _Brokers(state["last"], state["ends"], state["epochs"])
     rows = list[dict[str, Any]]()
-    for slot_us in sorted({slot for part in due.values() for slot in part["slot_us"].to_pylist()}):
-        of_slot = {
-            name: part.filter(pc.equal(part["slot_us"], slot_us)) for name, part in due.items()
-        }
+    for slot_us, of_slot in due:
         queues = moved(queues, of_slot["queue_marks"], of_slot["deleted"])
         rows.extend(brokers.after(slot_us, of_slot["comings"], of_slot["marks"], queues))
     carried |= {"queues": queues, "horizons": known, **brokers.carried()}

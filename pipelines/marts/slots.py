@@ -7,7 +7,7 @@ cycles are cut. Absent on purpose: the wall clock, and slots in which nothing wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -77,6 +77,22 @@ def is_over(rows: pa.Table, known: pa.Table) -> Values:
     emitters = pc.cast(known["emitter"], pa.string())
     place = pc.index_in(pc.cast(rows["emitter"], pa.string()), value_set=emitters)
     return pc.fill_null(pc.less_equal(rows["slot_us"], known["event_us_to"].take(place)), False)
+
+
+def slots_over(
+    state: Mapping[str, pa.Table], new: Mapping[str, pa.Table], known: pa.Table
+) -> tuple[Iterator[tuple[int, dict[str, pa.Table]]], dict[str, pa.Table]]:
+    """The slots that are over now, in order, with what waited in them and is new; and what waits
+    on. `known` are the horizons."""
+    waiting = {name: pa.concat_tables([state[name], rows]) for name, rows in new.items()}
+    over = {name: is_over(rows, known) for name, rows in waiting.items()}
+    due = {name: rows.filter(over[name]) for name, rows in waiting.items()}
+    slots = sorted({slot for part in due.values() for slot in part["slot_us"].to_pylist()})
+    found = (
+        (at, {name: part.filter(pc.equal(part["slot_us"], at)) for name, part in due.items()})
+        for at in slots
+    )
+    return found, {name: rows.filter(pc.invert(over[name])) for name, rows in waiting.items()}
 
 
 def ones(condition: Values) -> Values:
