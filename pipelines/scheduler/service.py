@@ -357,16 +357,14 @@ class JobService:
 
     # Imports
 
-    def take_over(
-        self, taking: Taking, source: str, *, is_preview: bool, is_started: bool = False
-    ) -> imports.Import:
-        """Store what is new of another database, or only say what would be."""
+    def take_over(self, taking: Taking, source: str, *, is_started: bool = False) -> imports.Import:
+        """Store what is new of another database."""
         demand(self._actor, Action.IMPORT)
         change = self.change
-        if taking.users and not is_preview:
+        if taking.users:
             self.keep_administrator()
-        done = imports.take_over(self._database, taking, source, change, is_preview=is_preview)
-        if not is_started or is_preview:
+        done = imports.take_over(self._database, taking, source, change)
+        if not is_started:
             return done
         remarks = imports.start_taken(self._database, done.took, change)
         return imports.Import(done.took, (*done.remarks, *remarks))

@@ -15,7 +15,7 @@ import typer
 
 from engine.foundation.errors import MustBe
 from pipelines.base.command_options import DatabaseOption, JsonOption, echo_json
-from pipelines.scheduler.commands.context import opened_service
+from pipelines.scheduler.commands.preview import command_at
 
 if TYPE_CHECKING:
     from pipelines.scheduler.importing.mysql_dump import Row
@@ -56,11 +56,12 @@ def import_jobs(
     from pipelines.scheduler.schedules import zone_of
 
     there = zone_of(zone)
-    with _read(source, password, history) as (tables, past), opened_service(database) as service:
+    with _read(source, password, history) as (tables, past):
         plan = taking(tables, there)
-        done = service.take_over(plan, name, is_preview=not apply, is_started=start and apply)
-        runs = (run for row in past if (run := taken_run(row, there)) is not None)
-        count = service.take_history(runs, name) if apply else 0
+        with command_at(database, is_preview=not apply) as at:
+            done = at.service.take_over(plan, name, is_started=start and apply)
+            runs = (run for row in past if (run := taken_run(row, there)) is not None)
+            count = at.service.take_history(runs, name) if apply else 0
     if as_json:
         remarks = [{"subject": one.subject, "told": one.text} for one in done.remarks]
         echo_json(asdict(done) | {"remarks": remarks, "runs": count, "is_done": apply})

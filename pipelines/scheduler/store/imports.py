@@ -1,8 +1,8 @@
 """Stores imported groups, jobs, users and runs, adding only new ones when repeated.
 
-Place in the walk: after `importing`. A preview is the import itself in a transaction that is
-undone. Invariant: what was taken over once is left alone, whatever became of it here or there. Jobs
-that ran there are paused here until somebody starts them: while both run, each would run them.
+Place in the walk: after `importing`. Invariant: what was taken over once is left alone, whatever
+became of it here or there. Jobs that ran there are paused here until somebody starts them: while
+both run, each would run them.
 """
 
 from __future__ import annotations
@@ -67,10 +67,6 @@ class Import:
 
     took: tuple[Took, ...]
     remarks: tuple[Remark, ...]
-
-
-class _Undone(Exception):
-    """Ends a preview."""
 
 
 class _Importing:
@@ -222,30 +218,26 @@ class _Importing:
         note(self.connection, self.change, "add", f"user:{taken.name}", detail=detail)
 
 
-def take_over(
-    database: Database, taking: Taking, source: str, change: Change, *, is_preview: bool
-) -> Import:
-    """Store what is new, or only say what would be."""
+def take_over(database: Database, taking: Taking, source: str, change: Change) -> Import:
+    """Store what is new; at a trial of the database it has no numbers yet."""
     if not 1 <= len(source) <= SOURCE_CHARS_MAX:
         raise MustBe("source", source[:64], f"a name of 1 to {SOURCE_CHARS_MAX} characters")
-    try:
-        with database.writing() as connection:
-            connection.execute(sa.select(schedule_locks).with_for_update())  # One after the other.
-            work = _Importing(connection, source, change)
-            for group in taking.groups:
-                work.group(group)
-            new = [job for job in taking.jobs if work.job(job)]
-            for job in new:
-                work.children(job)
-            for number, user in enumerate(taking.users, 1):
-                work.user(user, number)
-            if is_preview:
-                raise _Undone
-            detail = detail_of(changes({}, _counted(work.took)))
-            note(connection, change, "import", f"source:{source}", detail=detail)
-    except _Undone:
-        work.took = [replace(one, our_id=None) if one.is_new else one for one in work.took]
-    return Import(tuple(work.took), (*taking.remarks, *work.remarks))
+    with database.writing() as connection:
+        connection.execute(sa.select(schedule_locks).with_for_update())  # One after the other.
+        work = _Importing(connection, source, change)
+        for group in taking.groups:
+            work.group(group)
+        new = [job for job in taking.jobs if work.job(job)]
+        for job in new:
+            work.children(job)
+        for number, user in enumerate(taking.users, 1):
+            work.user(user, number)
+        detail = detail_of(changes({}, _counted(work.took)))
+        note(connection, change, "import", f"source:{source}", detail=detail)
+    took = work.took
+    if database.is_trial:
+        took = [replace(one, our_id=None) if one.is_new else one for one in took]
+    return Import(tuple(took), (*taking.remarks, *work.remarks))
 
 
 def start_taken(database: Database, took: Iterable[Took], change: Change) -> list[Remark]:

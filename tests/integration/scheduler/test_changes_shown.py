@@ -443,7 +443,7 @@ def test_the_audit_has_the_old_and_the_new_of_each_value_and_the_group(database:
 def test_runs_that_are_taken_over_are_noted_with_their_numbers(database: Database) -> None:
     service = JobService(database, Actor("root", is_admin=True), lambda: NOW_MS)
     tables = {"xxl_job_group": [their_group()], "xxl_job_info": [their_job()]}
-    service.take_over(taking(tables, zone_of("UTC")), "theirs", is_preview=False)
+    service.take_over(taking(tables, zone_of("UTC")), "theirs")
     row = {
         "job_id": "7", "trigger_time": "2026-01-01 00:00:00", "trigger_code": "200",
         "handle_code": "200", "handle_time": "2026-01-01 00:00:01",

@@ -69,7 +69,7 @@ ASKED: dict[str, Callable[[JobService, int], Any]] = {
     "copy_user": lambda context, job: context.copy_user("root", "eve"),
     "set_password": lambda context, job: context.set_password("root", PASSWORD),
     "remove_user": lambda context, job: context.remove_user("root"),
-    "take_over": lambda context, job: context.take_over(NOTHING, "x", is_preview=True),
+    "take_over": lambda context, job: context.take_over(NOTHING, "x"),
     "take_history": lambda context, job: context.take_history([], "x"),
     "audit_of": lambda context, job: context.audit_of(),
 }

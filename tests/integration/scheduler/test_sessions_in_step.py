@@ -79,7 +79,7 @@ def acknowledges(database: Database) -> Work:
 def imports_a_database(database: Database) -> Work:
     def take(turn: int, _: int) -> None:
         taking = Taking((TakenGroup(1, f"theirs-{turn}", "t", None, None),), (), (), ())
-        imports.take_over(database, taking, f"source-{turn}", by(), is_preview=False)
+        imports.take_over(database, taking, f"source-{turn}", by())
 
     return take
 
