@@ -19,6 +19,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import (
@@ -288,34 +290,19 @@ class Membership:
         concerned = [group.name for group in self.groups.all() if topic in group.subscriptions]
         per_step = max(1, LOOP_STEP_ENTRIES_MAX // (1 + (before + after) // 8))
         for number, group in enumerate(concerned, 1):
-            self.observer.observe(
-                RebalanceEvent(
-                    group=group,
-                    client_id=None,
-                    kind="QUEUES_CHANGED",
-                    inferred=False,
-                    generation=self.groups.generation(group),
-                    before=names_before,
-                    after=names_after,
-                )
-            )
+            self._emit(group, None, "QUEUES_CHANGED", before=names_before, after=names_after)
             if not number % per_step:
                 yield
 
     def _departed(self, departure: Departure, kind: str, reason: str) -> None:
         keys = self.readers.release(departure.group, departure.client_id)
-        self.observer.observe(
-            RebalanceEvent(
-                group=departure.group,
-                client_id=departure.client_id,
-                kind=kind,
-                inferred=False,
-                generation=departure.generation,
-                before=departure.members_before,
-                after=departure.members_after,
-                queues=self._owned(keys[:OWNED_QUEUES_TOLD_MAX]),
-                reason=reason,
-            )
+        self._emit(
+            *(departure.group, departure.client_id, kind),
+            generation=departure.generation,
+            before=departure.members_before,
+            after=departure.members_after,
+            queues=self._owned(keys[:OWNED_QUEUES_TOLD_MAX]),
+            reason=reason,
         )
         self.emit_marks(keys)
         group = self.groups.of(departure.group)
@@ -355,50 +342,23 @@ class Membership:
         before, group.disagreement_emitted = group.disagreement_emitted, disagreement
         reason = how_to_agree(disagreement, group.reported, self._queues_of)
         _log.warning("group %s: %s", group.name, reason)
-        self.observer.observe(
-            RebalanceEvent(
-                group=group.name,
-                client_id=client_id,
-                kind="SUBSCRIPTION_CONFLICT",
-                inferred=False,
-                generation=self.groups.generation(group.name),
-                before=before,
-                after=disagreement,
-                reason=reason,
-            )
-        )
+        who = (group.name, client_id)
+        self._emit(*who, "SUBSCRIPTION_CONFLICT", before=before, after=disagreement, reason=reason)
 
     def _queues_of(self, topic: str) -> int | None:
         config = self.topics.find(topic)
         return None if config is None else config.read_queue_nums
 
     def _emit_registration(self, group: str, client_id: str, change: Registration) -> None:
+        emit = partial(self._emit, group, client_id, generation=change.generation)
         if change.joined:
-            self.observer.observe(
-                RebalanceEvent(
-                    group=group,
-                    client_id=client_id,
-                    kind="JOINED",
-                    inferred=False,
-                    generation=change.generation,
-                    before=change.members_before,
-                    after=change.members_after,
-                )
-            )
+            before, after = change.members_before, change.members_after
+            emit("JOINED", before=before, after=after)
         if change.shared_with is not None:
             self._emit_shared(group, client_id, change)
         if change.subscription_before != change.subscription_after:
-            self.observer.observe(
-                RebalanceEvent(
-                    group=group,
-                    client_id=client_id,
-                    kind="SUBSCRIPTION_CHANGED",
-                    inferred=False,
-                    generation=change.generation,
-                    before=change.subscription_before,
-                    after=change.subscription_after,
-                )
-            )
+            before, after = change.subscription_before, change.subscription_after
+            emit("SUBSCRIPTION_CHANGED", before=before, after=after)
 
     def _emit_shared(self, group: str, client_id: str, change: Registration) -> None:
         """Two processes bear one client id: the group takes them for one member, so both read the
@@ -413,18 +373,27 @@ class Membership:
             "its own"
         )
         _log.warning("group %s: %s", group, reason)
-        self.observer.observe(
-            RebalanceEvent(
-                group=group,
-                client_id=client_id,
-                kind="CLIENT_ID_SHARED",
-                inferred=False,
-                generation=change.generation,
-                before=[str(change.shared_with)],
-                after=[here],
-                reason=reason,
-            )
+        self._emit(
+            *(group, client_id, "CLIENT_ID_SHARED"),
+            generation=change.generation,
+            before=[str(change.shared_with)],
+            after=[here],
+            reason=reason,
         )
+
+    def _emit(
+        self,
+        group: str,
+        client_id: str | None,
+        kind: str,
+        *,
+        generation: int | None = None,
+        **changed: Any,
+    ) -> None:
+        """`generation`: that of now, when none is given; `changed`: other fields of the event."""
+        now = self.groups.generation(group) if generation is None else generation
+        event = RebalanceEvent(group, client_id, kind, inferred=False, generation=now, **changed)
+        self.observer.observe(event)
 
     def _emit_ownership(
         self, group: str, client_id: str, kind: str, keys: Iterable[QueueKey]
