@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from engine.broker.groups.open_requests import QuestionNotes
+from engine.broker.handlers.accounts import AccountHandlers
 from engine.broker.handlers.admin_broker import BrokerHandlers, ConfigHandlers
 from engine.broker.handlers.admin_clients import ClientHandlers, MemberRequestHandlers
 from engine.broker.handlers.admin_groups import GroupHandlers
@@ -71,6 +72,8 @@ def _rooms(state: BrokerState, services: Services) -> Iterator[Handlers]:
     holders = (state, sending, services.pulling, offsets, reporters, services)
     for kind in BY_NAME:
         yield assembled(kind, *holders)
+    if orders is not None:
+        yield assembled(AccountHandlers, *holders)
     notes = QuestionNotes(gate=state.gate, questions=state.questions)
     yield assembled(SendHandlers, *holders, questions=notes)
     yield assembled(OffsetHandlers, *holders, answers=reporters.offset_answers)

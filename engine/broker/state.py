@@ -14,6 +14,7 @@ from inspect import signature
 from typing import TypeVar
 
 from engine.broker.access_gate import gate_of
+from engine.broker.accounts import AgreedAccounts
 from engine.broker.config import BrokerConfig, BrokerRole
 from engine.broker.groups.consumer_filters import ConsumerFilters
 from engine.broker.groups.consumer_groups import ConsumerGroups
@@ -93,6 +94,7 @@ class BrokerState:
     time_wheel: TimeWheel
     gate: Gate
     """The permissions of accounts."""
+    accounts: AgreedAccounts
     topics: Topics
     group_configs: GroupConfigs
     offsets: ConsumerOffsets
@@ -155,6 +157,7 @@ def state_of(
         node.slave_id = int(config.raft_self_id[1:]) + 1
         node.take_role(Role.NONE, 0)
     latencies = Latencies()
+    gate = gate_of(config.access, store=store, transactions=transactions, client_ids=client_ids)
     return BrokerState(
         runtime=runtime,
         clock=clock,
@@ -177,7 +180,8 @@ def state_of(
             rocketmq_path=config.rocketmq_timers_path,
             observer=observer,
         ),
-        gate=gate_of(config.access, store=store, transactions=transactions, client_ids=client_ids),
+        gate=gate,
+        accounts=AgreedAccounts(gate, config.access),
         topics=Topics(on_made=signals.topic_made),
         group_configs=GroupConfigs(auto_create=config.auto_create_subscription_group),
         offsets=ConsumerOffsets(on_last_forgotten=signals.last_offset_forgotten),

@@ -364,12 +364,13 @@ TOPICS_MAX: Final = 100_000
 """Auto-created topics and groups stop here with SYSTEM_ERROR; explicit creation says the same."""
 
 ACCOUNT_GROUPS_MAX: Final = 50_000
-"""Groups that clients of one account were the first to be members of since the broker started; the
-heartbeat that adds one more is refused.
-"""
+"""Groups whose first member is a client of one account; the heartbeat that adds one is refused."""
 
 GROUP_ATTRIBUTES_CHARS_MAX: Final = 1 * KIB
 """Names and values of one group's attributes together; more are refused."""
+
+ACCOUNTS_BYTES_MAX: Final = 1 * MIB
+"""Accounts of a Raft group together, as one record of its log; a change beyond it is refused."""
 
 BROKERS_MAX: Final = 4096
 """Addresses of brokers that a name server keeps; the registration of one more is refused."""
@@ -378,9 +379,7 @@ BROKER_ADDRESS_CHARS_MAX: Final = 255
 """A broker's longer address is refused."""
 
 GROUP_QUEUES_MAX: Final = 2_000_000
-"""Pairs of a group and a queue that have an offset, and as many that are read (some 0.6 KiB each);
-the report or the pull that would add one more is refused with SYSTEM_ERROR.
-"""
+"""Pairs of a group and a queue with an offset, and as many that are read; one more is refused."""
 
 QUEUES_PER_TOPIC_MAX: Final = 4096
 BATCH_MESSAGES_MAX: Final = 16_384

@@ -296,3 +296,36 @@ class KvConfigResponseHeader(ResponseHeader, kw_only=True):
     """GET_KV_CONFIG (101)."""
 
     value: str | None = None
+
+
+# ---- users and their rules -----------------------------------------------------------------
+
+
+class UserRequestHeader(RequestHeader, kw_only=True):
+    """AUTH_CREATE_USER (3001), AUTH_UPDATE_USER (3002), AUTH_DELETE_USER (3003), AUTH_GET_USER."""
+
+    username: str
+
+
+class ListUsersRequestHeader(RequestHeader, kw_only=True):
+    """AUTH_LIST_USER (3005): those whose names have this in them."""
+
+    filter: str | None = None
+
+
+class AclRequestHeader(RequestHeader, kw_only=True):
+    """AUTH_CREATE_ACL (3006), AUTH_UPDATE_ACL (3007), AUTH_DELETE_ACL (3008), AUTH_GET_ACL (3009).
+
+    A deletion names a resource, or means all.
+    """
+
+    subject: str
+    policy_type: str | None = None
+    resource: str | None = None
+
+
+class ListAclsRequestHeader(RequestHeader, kw_only=True):
+    """AUTH_LIST_ACL (3010): of users, and with resources, whose names have this in them."""
+
+    subject_filter: str | None = None
+    resource_filter: str | None = None

@@ -34,7 +34,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -51,6 +51,9 @@ _PERMISSIONS: Mapping[str, Permission] = {
     "SUB": Permission.SUB,
     "PUB|SUB": Permission.PUB | Permission.SUB,
     "SUB|PUB": Permission.PUB | Permission.SUB,
+}
+_WORDS: Mapping[Permission, str] = {
+    perm: word for word, perm in _PERMISSIONS.items() if word != "SUB|PUB"
 }
 
 
@@ -143,6 +146,29 @@ def read_access(text: str, path: str) -> Access:
             tls.authorities, tls.certificate if shows else None, tls.key if shows else None
         )
     return Access(accounts, server_tls=server, client_tls=client)
+
+
+def account_from_document(document: object) -> Account:
+    """An account in the words of the file. Raises ConfigError; it never quotes a secret."""
+    try:
+        return _account(msgspec.convert(document, _Account))
+    except msgspec.ValidationError as error:
+        raise ConfigError("accounts", "an entry", f"{error}") from error
+
+
+def account_to_document(account: Account) -> dict[str, Any]:
+    """The account in the words of the file, its secret among them."""
+    entry = _Account(
+        account.credentials.access_key,
+        account.credentials.secret_key,
+        admin=account.admin,
+        watcher=account.watcher,
+        default_topic_perm=_WORDS[account.default_topic_perm],
+        default_group_perm=_WORDS[account.default_group_perm],
+        topic_perms=[f"{name}={_WORDS[perm]}" for name, perm in account.topic_perms.items()],
+        group_perms=[f"{name}={_WORDS[perm]}" for name, perm in account.group_perms.items()],
+    )
+    return cast("dict[str, Any]", msgspec.to_builtins(entry))
 
 
 def read_credentials(text: str, path: str) -> tuple[Credentials | None, ClientTls | None]:

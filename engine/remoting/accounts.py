@@ -136,8 +136,10 @@ class Account:
 class Accounts:
     """All accounts of a party, by access key."""
 
-    def __init__(self, accounts: Iterable[Account]) -> None:
-        """Raises ConfigError when two have the same access key, or none is an administrator."""
+    def __init__(self, accounts: Iterable[Account], own: Credentials | None = None) -> None:
+        """`own`: what the party itself signs with; None: its first administrator's. Raises
+        ConfigError when two have the same access key, or none is an administrator.
+        """
         self._by_key: dict[str, Account] = {}
         for account in accounts:
             key = account.credentials.access_key
@@ -149,8 +151,12 @@ class Accounts:
             raise ConfigError(
                 "accounts", list(self._by_key), "at least one with admin = true: brokers sign as it"
             )
-        self.own: Final = admins[0].credentials
-        """What the party itself signs with: its first administrator's."""
+        self.own: Final = own or admins[0].credentials
+        """What the party itself signs with."""
+
+    def all(self) -> tuple[Account, ...]:
+        """Every account."""
+        return tuple(self._by_key.values())
 
     def find(self, access_key: str) -> Account | None:
         """The account with this access key; None when nobody has it."""

@@ -65,6 +65,8 @@ class Gate:
     ) -> None:
         """`admin_networks` counts only without accounts. Raises ConfigError for no network."""
         self._accounts = accounts
+        self.open_codes = _open_codes(accounts)
+        """Request codes that pass whoever sends them, so that nobody need ask."""
         self._networks = [_network(text) for text in admin_networks]
         self._demand_at = demand_at
         self._holders_of = holders_of
@@ -77,23 +79,17 @@ class Gate:
         self.on_change: Callable[[], None] = _nothing
         """Hears that other accounts are in force: what passed before may not pass any more."""
 
-    def take(self, accounts: Accounts) -> None:
-        """These are in force from now on."""
+    def take(self, accounts: Accounts | None) -> None:
+        """These are in force from now on; None: as without accounts."""
         self.changes += 1
         self._accounts = accounts
+        self.open_codes = _open_codes(accounts)
         self.on_change()
 
     def sign(self, request: RemotingCommand) -> None:
         """Sign what the party itself asks of others of its cluster, where requests are signed."""
         if self._accounts is not None:
             self._accounts.own.sign(request)
-
-    @property
-    def open_codes(self) -> frozenset[int]:
-        """Request codes that pass whoever sends them, so that nobody need ask."""
-        if self._accounts is not None:
-            return frozenset()
-        return frozenset(code for code, needed in DEMANDS.items() if needed is not Need.WATCHER)
 
     @property
     def has_accounts(self) -> bool:
@@ -175,6 +171,12 @@ class Gate:
             return False
         mapped = getattr(address, "ipv4_mapped", None)  # An IPv4 peer of an IPv6 port.
         return any((mapped or address) in network for network in self._networks)
+
+
+def _open_codes(accounts: Accounts | None) -> frozenset[int]:
+    if accounts is not None:
+        return frozenset()
+    return frozenset(code for code, needed in DEMANDS.items() if needed is not Need.WATCHER)
 
 
 def _network(text: str) -> IPv4Network | IPv6Network:

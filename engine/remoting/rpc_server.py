@@ -79,7 +79,6 @@ class RpcServer:
         self._runtime = runtime
         self._dispatcher = Dispatcher(handlers, ends_when_broken=True)
         self._gate = gate
-        self._open_codes: frozenset[int] = frozenset() if gate is None else gate.open_codes
         self._tls = tls
         self._on_lost = on_lost
         self._on_protocol_error = on_protocol_error
@@ -160,7 +159,10 @@ class RpcServer:
         if not turn.began_us:
             turn.began_us = turn.steady_us()
         connection.is_answered = False
-        is_open = request.code in self._open_codes and len(request.body) <= BODY_BYTES_ALWAYS_READ
+        gate = self._gate
+        is_open = gate is None or (
+            request.code in gate.open_codes and len(request.body) <= BODY_BYTES_ALWAYS_READ
+        )
         if is_open or self._passes(connection, request):
             self._dispatcher.dispatch(connection, request)
         if not connection.is_answered:
@@ -172,7 +174,7 @@ class RpcServer:
             return True
         try:
             check_body_length(request)  # Before the gate, which may look into it.
-            if request.code not in self._open_codes:
+            if request.code not in gate.open_codes:
                 gate.check(connection, request)
         except TidemarkError as error:
             if not connection.is_refusal_logged:  # Once a connection: a log is no place for floods.

@@ -18,6 +18,7 @@ from engine.broker.config import BrokerConfig
 from engine.foundation.errors import TidemarkError
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
+from engine.protocol.bodies_auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from engine.protocol.codes import RequestCode
 from engine.protocol.headers import (
     CreateTopicRequestHeader,
@@ -26,6 +27,7 @@ from engine.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.message_record import decode_records
+from engine.remoting.signing import Credentials
 from engine.runtime import Runtime
 from engine.store import MessageStore
 from engine.store.config import StoreConfig
@@ -44,8 +46,10 @@ SHORT_LIVED = ("came-and-went-0", "came-and-went-1")
 class BrokerGroup:
     """The three, up or down."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, **settings: Any) -> None:
+        """`settings`: of all three."""
         self.world = world
+        self._settings = settings
         self.brokers: dict[str, Broker] = {}
         self._booting: set[str] = set()
         self.ends: list[str] = []
@@ -68,7 +72,7 @@ class BrokerGroup:
 
         async def live(runtime: Runtime) -> None:
             self._booting.discard(host)
-            broker = Broker(runtime, replace(config_of(host), **other_settings))
+            broker = Broker(runtime, replace(config_of(host), **(self._settings | other_settings)))
             await broker.start()
             self.brokers[host] = broker
             await broker.wait()
@@ -153,11 +157,12 @@ class GroupClient:
         self.is_done = False
         self._raw: RawClient
 
-    async def start(self) -> None:
+    async def start(self, credentials: Credentials | None = None, host: str = CLIENT) -> None:
         async def boot(runtime: Runtime) -> RawClient:
-            return RawClient(runtime, "client")
+            return RawClient(runtime, "client", credentials)
 
-        self._raw = await self.group.world.node(CLIENT).boot(boot)
+        self._host = host
+        self._raw = await self.group.world.node(host).boot(boot)
         self._raw.timeout_ms = 3000
 
     async def run(self) -> None:
@@ -175,7 +180,7 @@ class GroupClient:
                 (self.send, self.report_further, self.ask, self.change_topics), weights=(6, 3, 3, 1)
             )[0]
             with suppress(TidemarkError):
-                await self.group.world.node(CLIENT).run(what())
+                await self.group.world.node(self._host).run(what())
                 self.answers += 1
 
     def ask_only(self, host: str) -> None:
@@ -184,7 +189,7 @@ class GroupClient:
 
     async def do(self, work: Awaitable[None]) -> None:
         """On the client's host."""
-        await self.group.world.node(CLIENT).run(work)
+        await self.group.world.node(self._host).run(work)
         self.answers += 1
 
     async def send(self) -> None:
@@ -258,6 +263,19 @@ class GroupClient:
         self.topics[topic] = True
         await self.put_into(topic, b"in " + topic.encode())
 
+    async def put_user(self, code: RequestCode, name: str, **words: str) -> None:
+        """Make a user, or change it."""
+        body = UserInfo(**words).encode()
+        await self._raw.done(code, {"username": name}, body)
+
+    async def delete_user(self, name: str) -> None:
+        await self._raw.done(RequestCode.AUTH_DELETE_USER, {"username": name})
+
+    async def allow(self, name: str, resource: str, *actions: str) -> None:
+        rules = AclInfo(policies=[PolicyInfo("Custom", [PolicyEntryInfo(resource, [*actions])])])
+        fields = {"subject": f"User:{name}"}
+        await self._raw.done(RequestCode.AUTH_CREATE_ACL, fields, rules.encode())
+
     async def put_into(self, topic: str, body: bytes) -> None:
         await self._raw.send(body, topic=topic)
 
@@ -312,6 +330,7 @@ def digest(broker: Broker, begin: int) -> dict[str, object]:
     return {
         "topics": topics,
         "groups": sorted(state.group_configs.names()),
+        "accounts": state.accounts.documents(),
         "offsets": offsets,
         "queues": {key: found for key, found in queues.items() if found},
     }

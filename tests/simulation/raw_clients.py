@@ -41,6 +41,7 @@ from engine.protocol.message_record import decode_records
 from engine.protocol.names import PullSysFlag, SysFlag, retry_topic
 from engine.protocol.properties import encode_properties
 from engine.remoting import RpcClient
+from engine.remoting.signing import Credentials
 from engine.runtime import Runtime
 from engine.store.config import FlushDiskType
 from tests.simulation.cluster import BROKER, SimCluster
@@ -171,13 +172,15 @@ class Stage:
 class RawClient:
     """One connection, as one client."""
 
-    def __init__(self, runtime: Runtime, client_id: str) -> None:
+    def __init__(
+        self, runtime: Runtime, client_id: str, credentials: Credentials | None = None
+    ) -> None:
         self.client_id = client_id
         self.host = ""
         self.address = ADDRESS
         self.timeout_ms = 60_000
         self._runtime = runtime
-        self._rpc = RpcClient(runtime)
+        self._rpc = RpcClient(runtime, credentials=credentials)
 
     async def ask(
         self, code: RequestCode, fields: dict[str, str], body: bytes = b"", *, oneway: bool = False

@@ -31,6 +31,7 @@ RESTS_ON_TABLES: Final = (
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    *(code for code in RequestCode if code.name.startswith("AUTH_")),
 )
 """Requests that change what the nodes of a Raft group agree on, or whose answers are acted upon."""
 

@@ -1,4 +1,4 @@
-"""Keeps topics, groups and consume offsets the same in all brokers of a Raft group.
+"""Keeps topics, groups, offsets and accounts the same in all brokers of a Raft group.
 
 Place in the walk: a state that follows the log (`store/log_states`). The leader changes its tables
 at once and puts what changed into the log, as records of TABLES_TOPIC; followers apply them. What a
@@ -14,7 +14,7 @@ snapshot and applies the log again.
 
 Invariant: nothing behind the record of a deletion is visible before the deletion is durable, and no
 deletion is carried out a second time. Absent on purpose: messages, transactions, timers and
-deduplication, which are in the log themselves; accounts, which are files on each machine.
+deduplication, which are in the log themselves.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from engine.broker.accounts import AgreedAccounts
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.groups.readers import QueueKey
@@ -66,6 +67,7 @@ class AgreedTables:
     def __init__(
         self,
         *,
+        accounts: AgreedAccounts,
         clock: Clock,
         delete_here: Callable[[str, int], Awaitable[None]],
         deletions_ended: Callable[[], Awaitable[None]],
@@ -80,6 +82,7 @@ class AgreedTables:
         """`delete_here` deletes a topic as far as the log holds it before an offset;
         `deletions_ended` returns when those are over that this node has begun.
         """
+        self._accounts = accounts
         self._clock = clock
         self._delete_here = delete_here
         self._deletions_ended = deletions_ended
@@ -122,6 +125,7 @@ class AgreedTables:
         self._groups.on_changed = self._group_changed
         self._offsets.on_set = self._offset_set
         self._offsets.on_forgotten = self._offsets_forgotten
+        self._accounts.on_changed = self._accounts_changed
         self._store.on_appended = self._note_deletions
         self._store.on_cut(self._cut_deletions)
 
@@ -152,6 +156,12 @@ class AgreedTables:
             self._records.offsets_forgotten(topic, group)
             self.on_change()
 
+    def _accounts_changed(self) -> None:
+        self.is_saved = False
+        if self.leads:
+            self._records.accounts_changed()
+            self.on_change()
+
     @property
     def has_news(self) -> bool:
         """Has something changed here that no record says?"""
@@ -178,6 +188,11 @@ class AgreedTables:
             store_host=address,
         )
         return self._store.put(draft).end_offset
+
+    def begin_term(self) -> None:
+        """This node leads: what changes from now on is recorded."""
+        self.leads = True
+        self._accounts.found()
 
     def end_term(self) -> None:
         """This node leads no more: what it changed and nobody agreed on is to go (`load`)."""
@@ -339,6 +354,7 @@ class AgreedTables:
         await in_steps(stepped(self._records.hold_groups(groups)))
         offsets = from_document(document.get("offsets", {"offsetTable": {}}))
         await in_steps(self._offsets.copy(offsets))
+        self._accounts.hold(document.get("accounts", ()))
         self.applied_offset = self.saved_offset = applied_in(document)
 
     async def save(self, settled: Callable[[], Awaitable[None]]) -> None:
@@ -367,15 +383,17 @@ class AgreedTables:
         await in_steps(self._groups.encoded(groups, {"count": len(self._groups)}))
         await in_steps(stepped(self._offsets.copied(table)))
         await in_steps(encoded_table(offsets, table, {"count": len(table)}))
+        accounts = fastjson.dumps(self._accounts.documents())
         await settled()
         if terms_ended != self._terms_ended:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, "who leads has changed: some of it was not agreed on"
             )
-        return b'{"topics":%s,"groups":%s,"offsets":%s}' % (
+        return b'{"topics":%s,"groups":%s,"offsets":%s,"accounts":%s}' % (
             b"".join(topics),
             b"".join(groups),
             b"".join(offsets),
+            accounts,
         )
 
 

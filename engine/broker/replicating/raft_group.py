@@ -295,7 +295,7 @@ class RaftGroup:
             if not self._leads(term):
                 return
             await asyncio.sleep(LOOK_MS / SECOND_MS)
-        self.tables.leads = True
+        self.tables.begin_term()
         try:
             await self._read_again()
         except StorageError as error:

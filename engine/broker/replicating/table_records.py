@@ -4,7 +4,9 @@ Place in the walk: `agreed_tables` notes what changed, puts a record of it, and 
 of others.
 
     {"forgotten": ["topic@group"], "topics": {name: settings}, "groups": {name: settings or null},
-     "offsetTable": {"topic@group": {"queue": offset}}}
+     "offsetTable": {"topic@group": {"queue": offset}}, "accounts": [account]}
+
+Accounts are all there are, for one without the other may make no sense.
 
 Invariant: a record says what is, never by how much it changed, so that to apply some again, in
 their order, does no harm. Absent on purpose: deletions of topics, which are records of their own.
@@ -18,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from engine.broker.accounts import AgreedAccounts
 from engine.broker.groups.group_configs import (
     GroupConfigs,
     group_from_document,
@@ -45,12 +48,14 @@ class TableRecords:
     def __init__(
         self,
         *,
+        accounts: AgreedAccounts,
         changes: TableChanges,
         group_configs: GroupConfigs,
         node: BrokerNode,
         offsets: ConsumerOffsets,
         topics: Topics,
     ) -> None:
+        self._accounts = accounts
         self._changes = changes
         self._groups = group_configs
         self._node = node
@@ -64,6 +69,7 @@ class TableRecords:
         self._changed_groups: dict[str, None] = {}
         self._changed_offsets: dict[QueueKey, None] = {}
         self._forgotten: dict[tuple[str, str], None] = {}
+        self._are_accounts_changed = False
 
     def __len__(self) -> int:
         """How many entries are to be recorded."""
@@ -72,6 +78,7 @@ class TableRecords:
             + len(self._changed_topics)
             + len(self._changed_groups)
             + len(self._forgotten)
+            + self._are_accounts_changed
         )
 
     def topic_put(self, topic: str) -> None:
@@ -89,6 +96,10 @@ class TableRecords:
     def offsets_forgotten(self, topic: str, group: str) -> None:
         """A group's offsets on a topic go: a record says so before it says which are set since."""
         self._forgotten[topic, group] = None
+
+    def accounts_changed(self) -> None:
+        """Accounts were made, changed or removed."""
+        self._are_accounts_changed = True
 
     # ---- records ----------------------------------------------------------------------------
 
@@ -115,6 +126,8 @@ class TableRecords:
                 offsets.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
         if offsets:
             document["offsetTable"] = offsets
+        if self._are_accounts_changed:
+            document["accounts"] = self._accounts.documents()
         return document
 
     def drop_next(self) -> None:
@@ -123,6 +136,7 @@ class TableRecords:
         self._drop(self._changed_topics)
         self._drop(self._changed_groups)
         self._drop(self._changed_offsets)
+        self._are_accounts_changed = False
 
     def _drop(self, changed: dict[Name, None]) -> None:
         for name in _next(changed):
@@ -147,6 +161,8 @@ class TableRecords:
             for (topic, group), queues in from_document(document).items():
                 for queue_id, offset in queues.items():
                     offsets.place(group, topic, queue_id, offset)
+        if "accounts" in document:
+            self._accounts.hold(document["accounts"])
 
     # ---- whole tables -----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.broker.accounts import AgreedAccounts
 from engine.broker.config import BrokerConfig
 from engine.broker.groups.group_configs import GroupConfigs, SubscriptionGroupConfig
 from engine.broker.identity import BrokerNode
@@ -14,8 +15,13 @@ from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
 from engine.protocol import fastjson
 from engine.protocol.bodies import TopicConfig
+from engine.remoting.access import Access
+from engine.remoting.accounts import Account, Accounts
+from engine.remoting.gate import Gate
+from engine.remoting.signing import Credentials
 from engine.store import StoreConfig
 
+FILE = Access(accounts=(Account(Credentials("root", "secret"), admin=True),))
 NAMES = ("first", "second")
 ENTRY = st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(0, 2))
 STEP = st.one_of(
@@ -24,6 +30,8 @@ STEP = st.one_of(
     st.tuples(st.just("group goes"), st.sampled_from(NAMES), st.none()),
     st.tuples(st.just("offset"), ENTRY, st.integers(0, 100)),
     st.tuples(st.just("offsets go"), st.sampled_from(NAMES), st.sampled_from(NAMES)),
+    st.tuples(st.just("account"), st.sampled_from(NAMES), st.integers(0, 5)),
+    st.tuples(st.just("account goes"), st.sampled_from(NAMES), st.none()),
     st.tuples(st.just("record"), st.none(), st.none()),
 )
 
@@ -35,7 +43,9 @@ class Tables:
         self.topics = Topics()
         self.groups = GroupConfigs(auto_create=True)
         self.offsets = ConsumerOffsets()
+        self.accounts = AgreedAccounts(Gate(Accounts(FILE.accounts)), FILE)
         self.records = TableRecords(
+            accounts=self.accounts,
             changes=TableChanges(),
             group_configs=self.groups,
             node=BrokerNode(BrokerConfig(store=StoreConfig(root="/store")), boot_ms=0),
@@ -48,6 +58,7 @@ class Tables:
         self.groups.on_changed = self.records.group_changed
         self.offsets.on_set = self.records.offset_set
         self.offsets.on_forgotten = self.records.offsets_forgotten
+        self.accounts.on_changed = self.records.accounts_changed
 
     def change(self, what: str, name: object, value: object) -> None:
         match what, name, value:
@@ -61,6 +72,10 @@ class Tables:
                 self.groups.delete(group)
             case "offset", (str(group), str(topic), int(queue_id)), int(offset):
                 self.offsets.place(group, topic, queue_id, offset)
+            case "account", str(account), int(secret):
+                self.accounts.put(Account(Credentials(account, f"secret {secret}"), watcher=True))
+            case "account goes", str(account), _:
+                self.accounts.delete(account)
             case "offsets go", str(group), str(topic):
                 self.offsets.forget_pair(group, topic)
 
@@ -78,7 +93,7 @@ class Tables:
             (topic, group): dict(self.offsets.queues(group, topic))
             for topic, group in self.offsets.pairs()
         }
-        return self.topics.table(), self.groups.all(), offsets
+        return self.topics.table(), self.groups.all(), offsets, self.accounts.all()
 
 
 @settings(max_examples=200, deadline=None)
