@@ -187,6 +187,7 @@ class Broker:
         self._load(running, stopped_cleanly=stopped_cleanly)
         if services.raft is not None:
             await services.raft.tables.load()
+            await running.state.delay_levels.follow_log()
         await running.state.time_wheel.follow_log(was_written=services.persistence.all_written)
         services.sending.half_queue.load()
         if store.epochs.leads:

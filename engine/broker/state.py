@@ -40,7 +40,7 @@ from engine.broker.stats.runtime_info import PutTimes
 from engine.broker.table_changes import TableChanges
 from engine.broker.topics.topics import Topics
 from engine.broker.transactions.transactions import Transactions
-from engine.delay import DelayLevels, TimeWheel
+from engine.delay import DelayLevels, LevelMarks, TimeWheel
 from engine.foundation.chunked_work import ChunkedWork
 from engine.foundation.observing import Observer
 from engine.protocol.message_ids import UniqueIds
@@ -171,6 +171,7 @@ def state_of(
             levels_ms=config.store.delay_levels_ms,
             cursor_file=TableFile(runtime, config.delay_offset_path, store.store_id),
             observer=observer,
+            marks=LevelMarks() if config.raft_enable else None,
         ),
         time_wheel=TimeWheel(
             runtime,

@@ -3,6 +3,7 @@
 from engine.delay.delay_levels import DelayLevels
 from engine.delay.delay_service import DelayService
 from engine.delay.delays import Delays
+from engine.delay.level_marks import LevelMarks
 from engine.delay.wheel import TimeWheel
 
-__all__ = ["DelayLevels", "DelayService", "Delays", "TimeWheel"]
+__all__ = ["DelayLevels", "DelayService", "Delays", "LevelMarks", "TimeWheel"]

@@ -31,6 +31,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.delay.delays import Due
+from engine.delay.level_marks import LevelMarks, mark_of
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from engine.foundation.limits import CLOCK_STEPS_KEPT_MAX, STORE_TIME_MARKS_MAX
@@ -133,6 +134,8 @@ STAMP_END_MAX = 76
 
 CLOCK_STEPS = "clockSteps"
 """Beside RocketMQ's offsetTable in the file of the cursors."""
+APPLIED = "applied"
+"""Likewise: up to where the log has been read for them, in a Raft group."""
 
 _log = logging.getLogger(__name__)
 
@@ -148,12 +151,15 @@ class DelayLevels:
         levels_ms: Sequence[int],
         cursor_file: TableFile,
         observer: Observer,
+        marks: LevelMarks | None = None,
     ) -> None:
+        """`marks`: of a Raft group, what the log says of deliveries."""
         self._clock = runtime.clock
         self._store = store
         self._levels_ms = levels_ms
         self._file = cursor_file
         self._observer = observer
+        self._marks = marks
         self._cursors: dict[int, int] = {}
         self._due_ms: dict[int, int] = {}
         """When the head of a level is due, once it has been looked at; steady time."""
@@ -238,7 +244,8 @@ class DelayLevels:
                     return False
                 step_bytes += size_bytes
                 where = f"message {cursor} of delay level {level}"
-                due = Due(SCHEDULE_TOPIC, where, delay_ms, physical_offset, record)
+                mark = b"" if self._marks is None else mark_of(level, cursor + 1)
+                due = Due(SCHEDULE_TOPIC, where, delay_ms, physical_offset, record, mark)
                 yield due
                 self._put_end = max(self._put_end, due.put_end)
             cursor += 1
@@ -277,6 +284,8 @@ class DelayLevels:
             self._file.report_missing(
                 self._observer, "delayed messages that the log still holds are delivered again"
             )
+        if self._marks is not None:
+            self._marks.cursors = dict(self._cursors)
         for level, cursor in self._cursors.items():
             end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             if cursor > end:
@@ -296,10 +305,28 @@ class DelayLevels:
         self._changed = self._changed or cursors != self._cursors
         self._cursors = cursors
 
+    async def follow_log(self) -> None:
+        """Of a Raft group: go on from what the file says with what the log says since, and follow
+        it from then on.
+        """
+        marks = self._marks
+        if marks is not None:
+            marks.on_moved = self._marked
+            marks.applied_offset = max(marks.applied_offset, self._store.physical_min)
+            await self._store.follow(marks)
+
+    def _marked(self, level: int, offset: int) -> None:
+        self._changed = True
+        if offset > self._cursors.get(level, 0):  # Else this node delivered it.
+            self._move(level, offset)
+
     async def pass_delivered(self) -> None:
         """Pass over what the log says was delivered: a former master did it after its cursors were
         copied. A level is delivered in order, each record once, with the properties it waited with.
         """
+        if self._marks is not None:  # What this node delivered, and nobody agreed on, waits.
+            self._cursors, self._due_ms = dict(self._marks.cursors), {}
+            return
         store, delivered = self._store, Counter[tuple[str, bytes]]()
         async for entries in store.records(max(self.floor(), self._copied_end)):
             for entry in entries:
@@ -327,6 +354,9 @@ class DelayLevels:
 
     def _accept(self, document: Mapping[str, object]) -> None:
         self._cursors = self._cursors_of(document)
+        applied = document.get(APPLIED, 0)
+        if self._marks is not None and isinstance(applied, int):
+            self._marks.applied_offset = applied
         self._times.take_shifts(
             _shifts_of(document.get(CLOCK_STEPS, [])), log_end=self._store.physical_max
         )
@@ -363,15 +393,19 @@ class DelayLevels:
         if not self._changed and self._file.is_there:
             return
         self._changed = False
-        cursors = {str(level): offset for level, offset in sorted(self._cursors.items())}
+        marks, cursors, notes = self._marks, self._cursors, {}
         put_end, store = self._put_end, self._store
+        if marks is not None:
+            cursors, put_end = marks.cursors, marks.applied_offset
+            notes = {APPLIED: put_end}
+        table = {str(level): offset for level, offset in sorted(cursors.items())}
         try:
             await store.flush()
             if store.physical_flushed < put_end:
                 self._changed = True  # Not durable in time: the cursors on disk stay behind.
                 self._report_held_back(put_end)
                 return
-            written = await self._file.write({"offsetTable": cursors, **self._clock_steps()})
+            written = await self._file.write({"offsetTable": table, **self._clock_steps(), **notes})
         except BaseException:  # Cancelled as well: whether it is on disk is unknown.
             self._changed = True
             raise

@@ -11,19 +11,20 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
-from engine.foundation.errors import TidemarkError
+from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
 from engine.protocol.bodies_auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from engine.protocol.codes import RequestCode
+from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.headers import (
     CreateTopicRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    SendMessageResponseHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.message_record import decode_records
@@ -34,6 +35,8 @@ from engine.store.config import StoreConfig
 from tests.simulation.cluster import LOG_FILE_BYTES, NAME_SERVER, NAMESRV_ADDRESS, VIRTUAL_HOSTS
 from tests.simulation.raw_clients import RawClient
 from tests.simulation.world import World
+
+Done = TypeVar("Done")
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 """Off loopback the nodes of a group would need certificates."""
@@ -187,10 +190,11 @@ class GroupClient:
         """What is asked next is asked of this one."""
         self._raw.address = f"{host}:10911"
 
-    async def do(self, work: Awaitable[None]) -> None:
+    async def do(self, work: Awaitable[Done]) -> Done:
         """On the client's host."""
-        await self.group.world.node(self._host).run(work)
+        done = await self.group.world.node(self._host).run(work)
         self.answers += 1
+        return done
 
     async def send(self) -> None:
         body = b"message %05d" % len(self.sent)
@@ -263,6 +267,28 @@ class GroupClient:
         self.topics[topic] = True
         await self.put_into(topic, b"in " + topic.encode())
 
+    async def send_half(self) -> SendMessageResponseHeader:
+        """The half of a transaction, which `end` commits."""
+        body = b"message %05d" % len(self.sent)
+        self.sent.append(body)
+        return await self._raw.send(body, topic=TOPIC, half_of="producers")
+
+    async def end(self, half: SendMessageResponseHeader, body: bytes) -> None:
+        """Commit it. Raises RequestRefused."""
+        key = f"K{body.decode()}"
+        code = await self._raw.end(half, "producers", key)
+        if code != ResponseCode.SUCCESS:
+            raise RequestRefused(code, "it is not committed")
+        self.acknowledged.append(body)
+
+    async def send_later(self, topic: str) -> None:
+        """To a topic in a second, by delay level 1."""
+        body = b"message %05d" % len(self.sent)
+        self.sent.append(body)
+        await self._raw.send(body, topic=topic, level=1)
+        if topic == TOPIC:
+            self.acknowledged.append(body)
+
     async def put_user(self, code: RequestCode, name: str, **words: str) -> None:
         """Make a user, or change it."""
         body = UserInfo(**words).encode()
@@ -313,7 +339,9 @@ def check(group: BrokerGroup, client: GroupClient, answers_min: int = 20) -> Non
             if is_there is not None:
                 assert (state.topics.find(topic) is not None) is is_there, topic
     tables = [digest(broker, begin) for broker in brokers]
-    assert tables[0] == tables[1] == tables[2]
+    for name, held in tables[0].items():
+        others = [table[name] for table in tables[1:]]
+        assert others == [held, held], f"{name}: {held} and {others}"
 
 
 def digest(broker: Broker, begin: int) -> dict[str, object]:

@@ -229,9 +229,14 @@ class RawClient:
         topic: str = TOPIC,
         key: str | None = None,
         half_of: str | None = None,
+        level: int = 0,
     ) -> SendMessageResponseHeader:
-        """Send a message under a UNIQ_KEY; with `half_of` it is that producer group's half."""
+        """Send a message under a UNIQ_KEY; with `half_of` it is that producer group's half, with
+        `level` it waits there.
+        """
         properties = {"UNIQ_KEY": key or f"K{body.decode()}"}
+        if level:
+            properties["DELAY"] = str(level)
         if half_of is not None:
             properties |= {"TRAN_MSG": "true", "PGROUP": half_of}
         fields = SendMessageRequestHeader(

@@ -6,7 +6,8 @@ the records put and read back (row D4; their forms: half_records).
 
 Op messages are written in batches. A process killed in between comes back with ended transactions
 open: one whose commit is in the log is recognised by that and ended again without a second copy,
-for all others the producer is asked once more.
+for all others the producer is asked once more. In a Raft group an end and its op message are one
+entry: whoever leads next has both, or the transaction is open.
 
 Invariant: one transaction puts at most one message into its topic while keys are indexed. Progress
 offsets, consume offsets of CID_RMQ_SYS_TRANS, pass only what is durable.
@@ -128,7 +129,11 @@ class HalfQueue:
             self.settle("TIMER")
 
     def settle(self, trigger: str) -> None:
-        """Write due op messages and move the progress offsets; what cannot be written stays due."""
+        """Write due op messages and move the progress offsets, at whoever leads; what cannot be
+        written stays due.
+        """
+        if not self.node.is_master:
+            return
         try:
             self.write_ops()
         except StorageError as error:
@@ -323,7 +328,9 @@ class HalfQueue:
 
     def _note_end(self, first_offset: int, *, committed: bool) -> None:
         self.transactions.end(first_offset, committed=committed)
-        if self.transactions.pending_bytes >= self.node.config.transaction_op_bytes_max:
+        if self.node.config.raft_enable:  # In the step of its message: one entry, or none.
+            self.write_ops()
+        elif self.transactions.pending_bytes >= self.node.config.transaction_op_bytes_max:
             self._batch_due.set()
 
     def _check_ended_alike(self, half: MessageExt, *, commit: bool) -> None:
