@@ -51,13 +51,13 @@ NOT_OF_A_BROKER = {
         C.QUERY_ASSIGNMENT,
     ),
     "static topics": (C.UPDATE_AND_CREATE_STATIC_TOPIC,),
-    "RocksDB, tiered reading, RocketMQ's own timer files": (
+    "RocksDB, tiered reading": (
         *(C.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, C.EXPORT_ROCKSDB_CONFIG_TO_JSON),
         *(C.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, C.REMOVE_COLD_DATA_FLOW_CTR_CONFIG),
         *(C.GET_COLD_DATA_FLOW_CTR_INFO, C.SET_COMMITLOG_READ_MODE, C.SWITCH_TIMER_ENGINE),
-        C.GET_TIMER_METRICS,
     ),
-    "users and rules are files of this broker, not requests": tuple(
+    "what waits by topic, which an entry of the wheel does not say": (C.GET_TIMER_METRICS,),
+    "users and rules of a broker of no group are a file, not requests": tuple(
         code for code in C if 3001 <= code <= 3010
     ),
     "no sub-command of mqadmin asks for it": (C.UPDATE_AND_GET_GROUP_FORBIDDEN,),
