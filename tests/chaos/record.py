@@ -1,14 +1,14 @@
 """Records what clients of a group did, and checks it against what the group holds in the end.
 
-A sender has a key and a queue of its own. It sends a message until it is acknowledged, and only
-then the next one: so the first copies lie in the order of their numbers, and no message has more
-copies than it was sent.
+A sender has a key and a queue of its own; a group of consumers has a name. A message is sent until
+it is acknowledged, and only then the next one: so the first copies lie in the order of their
+numbers, and no message has more copies than it was sent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -30,12 +30,16 @@ class Record:
 
     puts: dict[int, list[Put]] = field(default_factory=dict)
     """Key, which is the queue as well → its messages by number."""
-    acknowledged_s: list[float] = field(default_factory=list)
-    consumed: Counter[bytes] = field(default_factory=Counter)
+    acknowledged: list[tuple[float, int]] = field(default_factory=list)
+    """Moments, with the keys of their senders."""
+    consumed: dict[str, Counter[bytes]] = field(default_factory=dict)
+    """Group → how often it was given each message."""
+    ids: dict[bytes, str] = field(default_factory=dict)
+    """Body → the id that its producer gave it, by whoever named one first."""
     seen: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    """What a consumer was given: queue, offset → body."""
-    seen_twice: list[str] = field(default_factory=list)
-    """Places at which it was given different messages."""
+    """What consumers were given: queue, offset → body."""
+    contradictions: list[str] = field(default_factory=list)
+    """Places with different messages, and messages with different ids."""
 
     def begin(self, key: int) -> Put:
         """The next message of a sender."""
@@ -44,22 +48,47 @@ class Record:
         puts.append(put)
         return put
 
-    def acknowledge(self, put: Put, queue_offset: int, now_s: float) -> None:
-        """A broker said that it is stored there."""
-        put.queue_offset, put.acknowledged_s = queue_offset, now_s
-        self.acknowledged_s.append(now_s)
+    def try_next(self, key: int) -> Put:
+        """A sender sends its last message again, or the next one when that is acknowledged."""
+        puts = self.puts.get(key)
+        put = puts[-1] if puts and puts[-1].queue_offset < 0 else self.begin(key)
+        put.tries += 1
+        return put
 
-    def consume(self, queue_id: int, queue_offset: int, body: bytes) -> None:
+    def acknowledge(self, key: int, queue_offset: int, message_id: str, now_s: float) -> None:
+        """A broker said that a sender's last message is stored there."""
+        put = self.puts[key][-1]
+        put.queue_offset, put.acknowledged_s = queue_offset, now_s
+        self.acknowledged.append((now_s, key))
+        self._identify(put.body, message_id)
+
+    def consume(
+        self, group: str, queue_id: int, queue_offset: int, message_id: str, body: bytes
+    ) -> None:
         """A consumer was given a message."""
-        self.consumed[body] += 1
+        self.consumed.setdefault(group, Counter())[body] += 1
         before = self.seen.setdefault((queue_id, queue_offset), body)
         if before != body:
-            self.seen_twice.append(f"at {queue_offset}: {before[:20]!r}, then {body[:20]!r}")
+            self.contradictions.append(f"at {queue_offset}: {before[:20]!r}, then {body[:20]!r}")
+        self._identify(body, message_id)
 
-    def longest_gap_s(self, begin_s: float, end_s: float) -> float:
-        """The longest time within that span in which nothing was acknowledged."""
-        times = [begin_s, *(one for one in self.acknowledged_s if begin_s < one < end_s), end_s]
-        return max(after - before for before, after in pairwise(times))
+    def _identify(self, body: bytes, message_id: str) -> None:
+        before = self.ids.setdefault(body, message_id)
+        if before != message_id:
+            self.contradictions.append(f"{body[:20]!r} is {before}, then {message_id}")
+
+    def undelivered(self) -> Iterator[tuple[str, Put]]:
+        """Group, and what was acknowledged and it was not given."""
+        for group, consumed in self.consumed.items():
+            for puts in self.puts.values():
+                for put in puts:
+                    if put.queue_offset >= 0 and not consumed[put.body]:
+                        yield group, put
+
+    def longest_gap_s(self, keys: Container[int], begin_s: float, end_s: float) -> float:
+        """The longest time within that span in which none of these senders was answered."""
+        found = (one for one, key in self.acknowledged if key in keys and begin_s < one < end_s)
+        return max(after - before for before, after in pairwise([begin_s, *found, end_s]))
 
     def lost(self, stored: Mapping[int, Sequence[bytes]]) -> list[Put]:
         """What was acknowledged and is not where it was said to be."""
@@ -74,7 +103,7 @@ class Record:
     @property
     def redelivered(self) -> int:
         """How many deliveries were not the first one of their message."""
-        return sum(count - 1 for count in self.consumed.values())
+        return sum(count - 1 for one in self.consumed.values() for count in one.values())
 
 
 def faults_of(record: Record, stored: Mapping[int, Sequence[bytes]]) -> list[str]:
@@ -82,7 +111,7 @@ def faults_of(record: Record, stored: Mapping[int, Sequence[bytes]]) -> list[str
     found = [
         f"acknowledged and lost: {_name(put)} at {put.queue_offset}" for put in record.lost(stored)
     ]
-    found += [f"delivered differently: {one}" for one in record.seen_twice]
+    found += [f"delivered differently: {one}" for one in record.contradictions]
     found += [
         f"delivered and not there: {body[:20]!r} at {queue_offset} of queue {queue_id}"
         for (queue_id, queue_offset), body in record.seen.items()
@@ -100,8 +129,10 @@ def faults_of(record: Record, stored: Mapping[int, Sequence[bytes]]) -> list[str
         first = [own[body] for body in dict.fromkeys(stored[key]) if body in own]
         if first != list(range(len(first))):
             found.append(f"key {key} is out of order, or has a gap: {first[:50]}")
-        unseen = [put for put in puts if put.queue_offset >= 0 and not record.consumed[put.body]]
-        found += [f"acknowledged and not delivered: {_name(put)}" for put in unseen]
+    found += [
+        f"acknowledged and not delivered to {group}: {_name(put)}"
+        for group, put in record.undelivered()
+    ]
     return found
 
 

@@ -6,40 +6,29 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from engine.client import (
-    ClientConfig,
-    ConsumeConcurrentlyStatus,
-    ConsumeContext,
-    ConsumeFromWhere,
-    ConsumerConfig,
-    Producer,
-    ProducerConfig,
-    PushConsumer,
-)
-from engine.foundation.errors import TidemarkError
 from engine.protocol.codes import RequestCode
-from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.remoting.signing import Credentials
-from engine.runtime import ClientTls, system_runtime
+from engine.runtime import ClientTls
 from tests.certificates import authority
+from tests.chaos.clients import GROUP, JAVAS, OURS, QUEUES, TOPIC, GroupOffsets, Stage, working
 from tests.chaos.faults import FAULTS, Victims, is_whole
+from tests.chaos.java import GROUP as JAVA_GROUP
 from tests.chaos.network import OWN, Network
 from tests.chaos.record import Record, faults_of
-from tests.integration.broker.broker_group import BROKER, BrokerGroup, Place
+from tests.integration.broker.broker_group import BrokerGroup, Place
 from tests.integration.broker.cluster import RawClient, eventually, messages
 from tests.integration.broker.test_a_group_over_kills import Offsets, check_logs
 
 _log = logging.getLogger("chaos")
 
-TOPIC: Final = "chaos"
-SENDERS: Final = 6
-SEND_EACH_S: Final = 0.02
 REST_S: Final = 1.0
 HEALED_WITHIN_S: Final = 90
 ROOT: Final = Credentials("chaos", "secret-of-chaos")
@@ -64,8 +53,10 @@ class Played:
     name: str
     begin_s: float
     end_s: float
-    gap_s: float
-    """The longest time in it without an acknowledgement, until the group was whole again."""
+    ours_s: float
+    """The longest time in it, until the group was whole again, without an answer to our senders."""
+    javas_s: float
+    """The same of Java's."""
 
 
 @dataclass
@@ -85,7 +76,7 @@ class Cluster:
     """A group on hosts of its own, whose members prove to each other who they are."""
 
     def __init__(self, folder: Path, network: Network) -> None:
-        self.network = network
+        self.folder, self.network = folder, network
         issuer = authority(folder / "access")
         own = issuer.issue("clients", address=OWN)
         self.tls = ClientTls(str(issuer.certificate), str(own[0]), str(own[1]))
@@ -104,81 +95,32 @@ class Cluster:
         return RawClient(address, credentials=ROOT, tls=self.tls)
 
     @property
-    def config(self) -> ClientConfig:
-        """Of producers and consumers, which are at their defaults otherwise."""
-        return ClientConfig(namesrv_addresses=self.group.namesrvs, credentials=ROOT, tls=self.tls)
-
-
-async def send_for_ever(producer: Producer, record: Record, key: int) -> None:
-    """Each message until it is acknowledged, then the next one."""
-    while True:
-        put = record.begin(key)
-        while put.queue_offset < 0:
-            put.tries += 1
-            try:
-                sent = await producer.send(
-                    Message(TOPIC, put.body), queue=MessageQueue(TOPIC, BROKER, key)
-                )
-            except TidemarkError:
-                await asyncio.sleep(SEND_EACH_S)
-                continue
-            if sent.status.name == "SEND_OK":
-                record.acknowledge(put, sent.queue_offset, time.monotonic())
-        await asyncio.sleep(SEND_EACH_S)
+    def stage(self) -> Stage:
+        """What clients know of it."""
+        return Stage(self.folder, self.group.namesrvs, self.tls, ROOT)
 
 
 @asynccontextmanager
-async def working(cluster: Cluster, record: Record, offsets: Offsets) -> AsyncIterator[None]:
-    """Senders, a reader that reports offsets by hand, and a consumer, meanwhile."""
-
-    def listen(
-        messages: Sequence[MessageExt], _context: ConsumeContext
-    ) -> ConsumeConcurrentlyStatus:
-        for one in messages:
-            record.consume(one.queue_id, one.queue_offset, bytes(one.body))
-        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-
-    runtime = system_runtime()
-    settings = ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-    consumer = PushConsumer(runtime, cluster.config, "chaos-group", consumer=settings)
-    consumer.subscribe(TOPIC, "*", listen)
-    producer = Producer(runtime, cluster.config, "chaos-p", producer=ProducerConfig())
-    await producer.start()
-    await consumer.start()
-    senders = [asyncio.create_task(send_for_ever(producer, record, key)) for key in range(SENDERS)]
-    reader = asyncio.create_task(offsets.work())
+async def asking(*readers: Offsets | GroupOffsets) -> AsyncIterator[None]:
+    """Who asks for offsets, meanwhile."""
+    tasks = [asyncio.create_task(one.work()) for one in readers]
     try:
         yield
-        for task in (*senders, reader):
-            task.cancel()
-        for outcome in await asyncio.gather(*senders, reader, return_exceptions=True):
-            assert isinstance(outcome, asyncio.CancelledError), outcome
-        await eventually(lambda: _all_consumed(record), "all is delivered", within_s=60)
     finally:
-        for task in (*senders, reader):
+        for task in tasks:
             task.cancel()
-        await consumer.stop()
-        await producer.stop()
-
-
-async def _all_consumed(record: Record) -> bool:
-    return all(
-        record.consumed[put.body]
-        for puts in record.puts.values()
-        for put in puts
-        if put.queue_offset >= 0
-    )
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in outcomes:
+        assert isinstance(outcome, asyncio.CancelledError), outcome
 
 
 async def stored_in(client: RawClient) -> dict[int, list[bytes]]:
     """Each queue from its begin."""
     stored: dict[int, list[bytes]] = {}
-    for queue_id in range(SENDERS):
+    for queue_id in range(QUEUES):
         found = stored[queue_id] = []
         while (
-            answer := await client.pull(
-                len(found), topic=TOPIC, group="chaos-group", queue_id=queue_id
-            )
+            answer := await client.pull(len(found), topic=TOPIC, group=GROUP, queue_id=queue_id)
         ).code == 0:
             found += [one.body for one in messages(answer)]
     return stored
@@ -186,24 +128,26 @@ async def stored_in(client: RawClient) -> dict[int, list[bytes]]:
 
 async def play(folder: Path, network: Network, seconds: float, seed: int) -> Outcome:
     """Play faults for so long, each kind as often; what came of it."""
-    chance, outcome = random.Random(seed), Outcome(Record())
+    record = Record(consumed={GROUP: Counter(), JAVA_GROUP: Counter()})
+    chance, outcome = random.Random(seed), Outcome(record)
     cluster = Cluster(folder, network)
     group, offsets = cluster.group, Offsets(cluster.group)
+    group_offsets = GroupOffsets(group)
     try:
         await group.start()
         client = cluster.client((await group.leader()).address)
-        for topic, queues in ((TOPIC, SENDERS), (offsets.topic, 1)):
+        for topic, queues in ((TOPIC, QUEUES), (offsets.topic, 1)):
             await make_topic(client, topic, queues)
         await client.close()
         await group.named_leader(TOPIC)
-        async with working(cluster, outcome.record, offsets):
+        async with working(cluster.stage, record), asking(offsets, group_offsets):
             until_s, names = time.monotonic() + seconds, list[str]()
             while time.monotonic() < until_s:
                 await asyncio.sleep(REST_S)
                 if not names:
                     names = chance.sample(list(FAULTS), len(FAULTS))
                 victims = Victims(group, network, chance, await group.leader())
-                outcome.played.append(await played(names.pop(), victims, outcome.record))
+                outcome.played.append(await played(names.pop(), victims, record))
         await group.settled()
         leader = await group.named_leader(TOPIC)
         client = cluster.client(leader.address)
@@ -211,9 +155,9 @@ async def play(folder: Path, network: Network, seconds: float, seed: int) -> Out
         await client.close()
     finally:
         await group.close()
-    outcome.faults = faults_of(outcome.record, stored)
-    outcome.lost = [put.acknowledged_s for put in outcome.record.lost(stored)]
-    outcome.offsets_answered = len(offsets.answers)
+    outcome.faults = [*faults_of(record, stored), *group_offsets.fallen]
+    outcome.lost = [put.acknowledged_s for put in record.lost(stored)]
+    outcome.offsets_answered = len(offsets.answers) + group_offsets.answers
     try:
         check_logs(group.members)
     except AssertionError as error:
@@ -228,18 +172,22 @@ async def played(name: str, victims: Victims, record: Record) -> Played:
     await eventually(
         lambda: is_whole(victims.group), f"whole after {name}", within_s=HEALED_WITHIN_S
     )
-    before = len(record.acknowledged_s)
+    before_s = time.monotonic()
     await eventually(
-        lambda: _are_more(record, before + SENDERS), "sends go on", within_s=HEALED_WITHIN_S
+        lambda: _all_answered(record, before_s), "sends go on", within_s=HEALED_WITHIN_S
     )
     end_s = time.monotonic()
-    done = Played(name, begin_s, end_s, record.longest_gap_s(begin_s, end_s))
-    _log.info("%s: %.2f s without, whole after %.1f s", name, done.gap_s, end_s - begin_s)
+    gaps_s = [record.longest_gap_s(keys, begin_s, end_s) for keys in (OURS, JAVAS)]
+    done = Played(name, begin_s, end_s, *gaps_s)
+    took = f"{done.ours_s:.2f} s without, Java's {done.javas_s:.2f} s"
+    _log.info("%s: %s, whole after %.1f s", name, took, end_s - begin_s)
     return done
 
 
-async def _are_more(record: Record, count: int) -> bool:
-    return len(record.acknowledged_s) >= count
+async def _all_answered(record: Record, since_s: float) -> bool:
+    newest = reversed(record.acknowledged)
+    keys = {key for _, key in takewhile(lambda one: one[0] > since_s, newest)}
+    return len(keys) == QUEUES
 
 
 async def make_topic(client: RawClient, topic: str, queues: int) -> None:

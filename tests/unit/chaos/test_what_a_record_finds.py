@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.chaos.record import Record, faults_of
 
 
@@ -11,8 +13,8 @@ def played(*tries: int) -> tuple[Record, dict[int, list[bytes]]]:
     for number, count in enumerate(tries):
         put = record.begin(0)
         put.tries = count
-        record.acknowledge(put, number, float(number))
-        record.consume(0, number, put.body)
+        record.acknowledge(0, number, f"id-{number}", float(number))
+        record.consume("group", 0, number, f"id-{number}", put.body)
         stored.append(put.body)
     return record, {0: stored}
 
@@ -65,13 +67,13 @@ def test_what_nobody_sent_is_found() -> None:
 
 def test_what_was_delivered_and_is_not_there_is_found() -> None:
     record, stored = played(1, 1)
-    record.consume(0, 2, b"it was cut")
+    record.consume("group", 0, 2, "id", b"it was cut")
     assert faults_of(record, stored) == ["delivered and not there: b'it was cut' at 2 of queue 0"]
 
 
 def test_another_message_at_a_place_is_found() -> None:
     record, stored = played(1)
-    record.consume(0, 0, b"another")
+    record.consume("group", 0, 0, "id", b"another")
     assert faults_of(record, stored) == [
         f"delivered differently: at 0: {stored[0][0][:20]!r}, then b'another'"
     ]
@@ -79,11 +81,35 @@ def test_another_message_at_a_place_is_found() -> None:
 
 def test_what_nobody_was_given_is_found() -> None:
     record, stored = played(1, 1)
-    del record.consumed[record.puts[0][1].body]
-    assert faults_of(record, stored) == ["acknowledged and not delivered: 0:1:"]
+    del record.consumed["group"][record.puts[0][1].body]
+    assert faults_of(record, stored) == ["acknowledged and not delivered to group: 0:1:"]
+
+
+def test_each_group_is_given_everything() -> None:
+    record, stored = played(1)
+    record.consumed["another"] = Counter()
+    assert faults_of(record, stored) == ["acknowledged and not delivered to another: 0:0:"]
+
+
+def test_another_id_of_a_message_is_found() -> None:
+    record, stored = played(1)
+    body = stored[0][0]
+    record.consume("another", 0, 0, "another id", body)
+    assert faults_of(record, stored) == [
+        f"delivered differently: {body[:20]!r} is id-0, then another id"
+    ]
+
+
+def test_a_sender_goes_on_when_it_was_answered() -> None:
+    record = Record()
+    first = record.try_next(0)
+    assert record.try_next(0) is first
+    record.acknowledge(0, 0, "id", 0.0)
+    assert [first.tries, record.try_next(0).tries] == [2, 1]
 
 
 def test_the_longest_time_without_an_acknowledgement() -> None:
     record, _ = played(1, 1, 1)  # At 0, 1 and 2 seconds.
-    assert record.longest_gap_s(0.5, 2.5) == 1.0
-    assert record.longest_gap_s(0.5, 9.0) == 7.0
+    assert record.longest_gap_s([0], 0.5, 2.5) == 1.0
+    assert record.longest_gap_s([0], 0.5, 9.0) == 7.0
+    assert record.longest_gap_s([1], 0.5, 9.0) == 8.5
