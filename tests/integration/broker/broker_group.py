@@ -37,7 +37,7 @@ class Party:
     """A process that is started again and again, by the same command."""
 
     def __init__(self, log: Path, *command: str) -> None:
-        self._log, self._command = log, command
+        self.log, self._command = log, command
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -53,7 +53,7 @@ class Party:
 
     async def begin(self) -> None:
         """Begin a life; `ready` says when others can ask it."""
-        with self._log.open("ab") as errors:
+        with self.log.open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
                 *("setpriv", "--pdeathsig", "KILL", *self._command),
                 stdout=asyncio.subprocess.PIPE,
@@ -66,7 +66,7 @@ class Party:
         assert self._process.stdout is not None
         async with asyncio.timeout(READY_S):
             line = await self._process.stdout.readline()
-        assert line.startswith(b"ready "), f"{line!r}:\n{self._log.read_text()}"
+        assert line.startswith(b"ready "), f"{line!r}:\n{self.log.read_text()}"
 
     def pause(self) -> None:
         """Stop it where it is: it does nothing, and its connections stay."""
@@ -77,6 +77,16 @@ class Party:
         """Let it go on."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    async def ended(self, *, within_s: float) -> bool:
+        """Wait for its end; does it come?"""
+        assert self._process is not None
+        try:
+            async with asyncio.timeout(within_s):
+                await self._process.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def kill(self) -> None:
         """End it as a crash would."""
@@ -94,13 +104,17 @@ class Place:
     """Words before its command."""
     options: tuple[str, ...] = ()
     """Options of the command that belong to the place."""
+    program: tuple[str, ...] = (TIDEMARK,)
+    """Words that begin its command."""
+    store: Path | None = None
+    """Where a broker's store is, if not beside the others."""
 
 
 HERE = Place()
 
 
 class Member(Party):
-    """One broker of the group."""
+    """A broker that has copies."""
 
     def __init__(
         self,
@@ -110,21 +124,20 @@ class Member(Party):
         *settings: str,
         client: Callable[[str], RawClient],
     ) -> None:
-        self.store = folder / f"n{number}"
+        self.store = place.store or folder / f"n{number}"
         self.place = place
         self._client = client
         port = free_port()
         self.address = f"{place.address}:{port}"
-        own = ("enableDLegerCommitLog=true", f"dLegerSelfId=n{number}", *SMALL, *settings)
         super().__init__(
             folder / f"n{number}.txt",
-            *(*place.enter, TIDEMARK, "broker", "--store", str(self.store)),
+            *(*place.enter, *place.program, "broker", "--store", str(self.store)),
             *("--port", str(port), "--no-telemetry", *place.options),
-            *(word for setting in own for word in ("--set", setting)),
+            *(word for setting in (*SMALL, *settings) for word in ("--set", setting)),
         )
 
     async def state(self) -> ReplicaState | None:
-        """How it stands in the group; None: it does not say so now."""
+        """How it stands among the copies; None: it does not say so now."""
         client = self._client(self.address)
         try:
             answer = await client.ask(RequestCode.GET_REPLICA_STATE, timeout_ms=1000)
@@ -135,33 +148,22 @@ class Member(Party):
         return ReplicaState.decode(answer.body)
 
 
-class BrokerGroup:
-    """Three brokers and two name servers."""
+class Copies:
+    """Brokers of one name, and two name servers."""
 
     def __init__(
-        self,
-        folder: Path,
-        *settings: str,
-        places: Sequence[Place] = (HERE,) * 5,
-        client: Callable[[str], RawClient] = RawClient,
+        self, folder: Path, places: Sequence[Place], client: Callable[[str], RawClient]
     ) -> None:
-        """`settings`: further ones of each broker; `places`: of the brokers, then of the name
-        servers; `client` makes one that all of them answer.
-        """
+        """`places`: of the name servers; `client` makes one that all of them answer."""
         self.client = client
+        self.members: list[Member] = []
         self.namesrvs: tuple[str, ...] = ()
         self.name_servers: list[Party] = []
-        for number, place in enumerate(places[3:]):
+        for number, place in enumerate(places):
             port, log = free_port(), folder / f"namesrv-{number}.txt"
             self.namesrvs += (f"{place.address}:{port}",)
             command = (*place.enter, TIDEMARK, "namesrv", "--port", str(port), *place.options)
             self.name_servers.append(Party(log, *command))
-        peers = [f"n{one}-{place.address}:{free_port()}" for one, place in enumerate(places[:3])]
-        common = (f"dLegerPeers={';'.join(peers)}", f"namesrvAddr={';'.join(self.namesrvs)}")
-        self.members = [
-            Member(folder, one, place, *common, *settings, client=client)
-            for one, place in enumerate(places[:3])
-        ]
 
     async def start(self) -> None:
         """Begin all; return when one leads, and both name servers name it."""
@@ -203,23 +205,6 @@ class BrokerGroup:
         await eventually(is_named, "both name servers name the leader", within_s=within_s)
         return leader
 
-    async def is_level(self) -> bool:
-        """Have all three the same log, durable and committed to its end?"""
-        states = [await one.state() for one in self.members]
-        ends = {
-            (one.log_end, one.log_synced, one.master_end, one.highest_epoch)
-            for one in states
-            if one is not None
-        }
-        if None in states or len(ends) != 1:
-            return False
-        log_end, log_synced, committed, _ = ends.pop()
-        return log_end == log_synced == committed
-
-    async def settled(self) -> None:
-        """Wait until nothing is put any more, and all three have all of it."""
-        await eventually(self.is_level, "all three have the same log", within_s=60)
-
     async def master_named(self, namesrv: str, topic: str) -> str | None:
         """Whom a name server names as the master of the group, to whom asks for a topic."""
         client = self.client(namesrv)
@@ -239,3 +224,47 @@ class BrokerGroup:
         brokers = TopicRouteData.decode(answer.body).broker_datas
         named = (one.broker_addrs.get(MASTER_ID) for one in brokers if one.broker_name == BROKER)
         return next(named, None)
+
+
+class BrokerGroup(Copies):
+    """A Raft group of three."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *settings: str,
+        places: Sequence[Place] = (HERE,) * 5,
+        client: Callable[[str], RawClient] = RawClient,
+    ) -> None:
+        """`settings`: further ones of each broker; `places`: of the brokers, then of the name
+        servers.
+        """
+        super().__init__(folder, places[3:], client)
+        self.names = [
+            f"n{number}-{place.address}:{free_port()}" for number, place in enumerate(places[:3])
+        ]
+        common = (
+            *("enableDLegerCommitLog=true", f"dLegerPeers={';'.join(self.names)}"),
+            *(f"namesrvAddr={';'.join(self.namesrvs)}", *settings),
+        )
+        self.members = [
+            Member(folder, number, place, f"dLegerSelfId=n{number}", *common, client=client)
+            for number, place in enumerate(places[:3])
+        ]
+
+    async def is_level(self) -> bool:
+        """Have all three the same log, durable and committed to its end?"""
+        states = [await one.state() for one in self.members]
+        ends = {
+            (one.log_end, one.log_synced, one.master_end, one.highest_epoch)
+            for one in states
+            if one is not None
+        }
+        if None in states or len(ends) != 1:
+            return False
+        log_end, log_synced, committed, _ = ends.pop()
+        return log_end == log_synced == committed
+
+    async def settled(self) -> None:
+        """Wait until nothing is put any more, and all three have all of it."""
+        await eventually(self.is_level, "all three have the same log", within_s=60)
