@@ -82,8 +82,8 @@ crash-states: setup  ## What a power cut may leave, in many more states than the
 kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush mode.
 	TIDEMARK_KILL_ROUNDS=$(ROUNDS) TIDEMARK_SEED=$(SEED) .venv/bin/pytest -m "" tests/integration/broker/test_kill_loop.py
 
-chaos: setup  ## Break a Raft group of brokers for CHAOS_S=1800 s; writes docs/chaos.md.
-	unshare -Urn .venv/bin/python -m tests.chaos --seconds $(CHAOS_S) --seed $(SEED) --report docs/chaos.md
+chaos: setup  ## Break a Raft group, and masters with slaves, for CHAOS_S=1800 s; writes docs/chaos.md.
+	unshare -Urnm .venv/bin/python -m tests.chaos --seconds $(CHAOS_S) --seed $(SEED) --report docs/chaos.md
 
 kill-scheduler: setup  ## kill -9 of centres and executors, KILLS=102 times on each database.
 	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py

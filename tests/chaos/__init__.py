@@ -1,1 +1,1 @@
-"""A Raft group of brokers on hosts of its own, its clients, and what goes wrong meanwhile."""
+"""Copies of a broker on hosts of their own, their clients, and what goes wrong meanwhile."""

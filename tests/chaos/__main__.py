@@ -1,86 +1,54 @@
-"""Breaks a Raft group of brokers for a while, checks what its clients were promised, and reports.
+"""Breaks copies of a broker for a while, checks what clients were promised, and reports.
 
-    unshare -Urn python -m tests.chaos [--seconds S] [--seed N] [--at FOLDER] [--report FILE]
+    unshare -Urnm python -m tests.chaos [--seconds S] [--seed N] [--at FOLDER] [--report FILE]
 
-`make chaos` runs it. Ends with 1 when the group did what it may not.
+`make chaos` runs it. Ends with 1 when brokers did what they may not.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import logging
+import random
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 
-from tests.chaos.clients import JAVAS
-from tests.chaos.faults import FAULTS
+from engine.foundation.units import MIB
+from tests.chaos.foundings import all_founded
 from tests.chaos.network import network
+from tests.chaos.page import RAFT, page
+from tests.chaos.pairs import play_pair
 from tests.chaos.run import Outcome, play
+from tests.chaos.site import Site, small_disk
 
 HOSTS = 5
-HEAD = """# A Raft group under faults
-
-Written by `make chaos`. Three brokers and two name servers, each on a host (network namespace) of
-its own; members and clients show certificates. Eight senders, each with a queue of its own, send a
-message until it is acknowledged, then the next one; a reader sends, reports and asks for offsets;
-two groups of a push consumer each read all, and are asked for their offsets. Six senders and a
-group are ours, at their defaults; two senders and a group are RocketMQ's unmodified Java client,
-which polls routes each second.
-
-{date}, `make chaos CHAOS_S={seconds:g} SEED={seed}`, {faults} faults: {acknowledged} sends
-acknowledged, {of_java} of them to Java's senders ({tries} tries), {answers} questions for offsets
-answered, {redelivered} deliveries repeated.
-
-RTO: the longest time without an acknowledgement to any sender of ours, or of Java's, from the begin
-of the fault until the group is whole again; a fault holds for 2 to 7 s, and a killed broker starts
-after that. RPO: messages that were acknowledged meanwhile and are lost.
-
-| fault | what | count | RTO of ours, median s | longest s | of Java's, median s | longest s | RPO |
-|---|---|---|---|---|---|---|---|
-"""
-HELD = """
-Held in the end: every acknowledged message is where its acknowledgement said, under its id; what
-was delivered is there; no message has more copies than it was sent; the first copies of a key lie
-in their order, without a gap; no offset that was answered or acknowledged fell, none of a group of
-consumers either; all was delivered to both groups; the three logs are equal byte for byte; both
-name servers name one leader.
-"""
+SHARES = {RAFT: 0.7, "SYNC_MASTER": 0.15, "ASYNC_MASTER": 0.15}
+"""Of the time."""
+DISK_BYTES = 800 * MIB
+"""For what one broker stores in more than an hour."""
+FOUNDINGS = 5
+LONG_S = 600
+"""A run of so many seconds founds so many groups for each point."""
 
 
-def report(outcome: Outcome, *, seconds: float, seed: int) -> str:
-    """The page."""
-    record = outcome.record
-    puts = [put for puts in record.puts.values() for put in puts]
-    page = HEAD.format(
-        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        seconds=seconds,
-        seed=seed,
-        faults=len(outcome.played),
-        acknowledged=len(record.acknowledged),
-        of_java=sum(key in JAVAS for _, key in record.acknowledged),
-        tries=sum(put.tries for put in puts),
-        answers=outcome.offsets_answered,
-        redelivered=record.redelivered,
-    )
-    page += "".join(_row(outcome, name, what) for name, (what, _) in FAULTS.items())
-    if not outcome.faults:
-        return page + HELD
-    return page + "\nBroken:\n\n" + "".join(f"- {one}\n" for one in outcome.faults[:100])
-
-
-def _row(outcome: Outcome, name: str, what: str) -> str:
-    of_it = [one for one in outcome.played if one.name == name]
-    if not of_it:
-        return f"| {name} | {what} | 0 | | | | | |\n"
-    ours, javas = [one.ours_s for one in of_it], [one.javas_s for one in of_it]
-    lost = sum(one.begin_s <= moment_s <= one.end_s for one in of_it for moment_s in outcome.lost)
-    figures = [f"{function(gaps):.2f}" for gaps in (ours, javas) for function in (median, max)]
-    return f"| {name} | {what} | {len(of_it)} | {' | '.join(figures)} | {lost} |\n"
+async def play_all(site: Site, options: argparse.Namespace) -> dict[str, Outcome]:
+    """Foundings, then a group under faults, then pairs."""
+    outcomes: dict[str, Outcome] = {}
+    total = sum(SHARES[mode] for mode in options.modes)
+    for mode in options.modes:
+        seconds = options.seconds * SHARES[mode] / total
+        if mode == RAFT:
+            rounds = FOUNDINGS if options.seconds >= LONG_S else 1
+            chance = random.Random(options.seed)
+            foundings = {} if options.only else await all_founded(site, rounds, chance)
+            outcomes[mode] = await play(site, seconds, options.seed, options.only)
+            outcomes[mode].foundings = foundings
+        else:
+            outcomes[mode] = await play_pair(site, mode, seconds, options.seed)
+    return outcomes
 
 
 def main() -> None:
@@ -88,19 +56,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--modes", nargs="+", choices=list(SHARES), default=list(SHARES))
+    parser.add_argument("--only", default="", help="faults of a group whose names begin so")
     parser.add_argument("--at", help="folder on the disk to use")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(message)s")
     logging.getLogger("chaos").setLevel(logging.INFO)
     folder = Path(tempfile.mkdtemp(prefix="tidemark-chaos-", dir=options.at))
-    with network(HOSTS) as hosts:
-        outcome = asyncio.run(play(folder, hosts, options.seconds, options.seed))
-    page = report(outcome, seconds=options.seconds, seed=options.seed)
-    sys.stdout.write(page)
+    with network(HOSTS) as hosts, small_disk(folder / "disk", DISK_BYTES) as disk:
+        outcomes = asyncio.run(play_all(Site(folder, hosts, disk), options))
+        is_broken = any(one.faults for one in outcomes.values())
+        if is_broken:
+            shutil.copytree(disk.path, folder / "copy-of-disk")
+    written = page(outcomes, seconds=options.seconds, seed=options.seed)
+    sys.stdout.write(written)
     if options.report is not None:
-        options.report.write_text(page)
-    if outcome.faults:
+        options.report.write_text(written)
+    if is_broken:
         sys.exit(f"the stores and logs are left in {folder}")
     shutil.rmtree(folder)
 

@@ -19,6 +19,7 @@ GROUP: Final = "chaos-java"
 POLL_MS: Final = 1000
 """How often they ask for routes, which is every 30 s by default."""
 READY_S: Final = 60
+STOPPED_S: Final = 30
 
 
 def compiled(folder: Path) -> Installation:
@@ -48,6 +49,7 @@ class JavaClients:
 
     def __init__(self, process: asyncio.subprocess.Process, record: Record) -> None:
         self._process, self._record = process, record
+        self._stopped = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -63,16 +65,20 @@ class JavaClients:
                     self._record.consume(
                         GROUP, int(queue_id), int(queue_offset), message_id.decode(), body
                     )
+                case [b"stopped"]:
+                    self._stopped.set()
                 case _:
                     raise AssertionError(f"Java's clients say {line!r}")
 
-    def stop_sending(self) -> None:
+    async def stop_sending(self) -> None:
         """The senders stop; the consumer goes on."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
+        async with asyncio.timeout(STOPPED_S):
+            await self._stopped.wait()
 
     def check(self) -> None:
-        """Are they alive, and was all read that they said?"""
+        """Are they alive, and is read what they say?"""
         assert self._process.returncode is None, f"Java ended with {self._process.returncode}"
         if self._reading.done():
             self._reading.result()

@@ -6,10 +6,13 @@ is root, has an address on the bridge beside the hosts, and everything goes when
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+
+from tests.chaos.wires import Weather, Wires, device
 
 PREFIX = "10.77.0."
 OWN = f"{PREFIX}254"
@@ -25,6 +28,8 @@ class Host:
     address: str
     enter: tuple[str, ...]
     """Words before a command that let it run there."""
+    wire: str
+    """Its device among the wires."""
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Network:
     """All of them."""
 
     hosts: list[Host]
+    wires: Wires
     _broken: list[tuple[str, ...]] = field(default_factory=list)
     """Commands that mend what is wrong."""
 
@@ -54,8 +60,18 @@ class Network:
         _run(*host.enter, "tc", *(word.format("add") for word in queue), "tbf", *SLOW)
         self._broken.append((*host.enter, "tc", *(word.format("del") for word in queue)))
 
+    def disturb(self, one: Host, others: Sequence[Host], weather: Weather) -> None:
+        """What is sent between one host and the others is late, or lost."""
+        for other in others:
+            for source, to in ((one, other), (other, one)):
+                route = ("ip", "route", "{}", f"{to.address}/32", "dev", source.wire)
+                _run(*source.enter, *(word.format("add") for word in route))
+                self._broken.append((*source.enter, *(word.format("del") for word in route)))
+        self.wires.begin(weather)
+
     def heal(self) -> None:
         """All links are as new."""
+        self.wires.end()
         while self._broken:
             _run(*self._broken.pop())
 
@@ -68,7 +84,7 @@ def network(count: int) -> Iterator[Network]:
         _run("ip", "link", "add", "bridge", "type", "bridge")
         _run("ip", "addr", "add", f"{OWN}/24", "dev", "bridge")
         _run("ip", "link", "set", "bridge", "up")
-        hosts = []
+        hosts, wires = list[Host](), dict[str, int]()
         for number in range(1, count + 1):
             inside = stack.enter_context(_namespace())
             enter = ("nsenter", f"--target={inside.pid}", "--net")
@@ -78,8 +94,13 @@ def network(count: int) -> Iterator[Network]:
             _run("ip", "link", "set", port, "master", "bridge", "up")
             _run(*enter, "ip", "addr", "add", f"{address}/24", "dev", "eth0")
             _run(*enter, "ip", "link", "set", "eth0", "up")
-            hosts.append(Host(address, enter))
-        yield Network(hosts)
+            wire = f"wire{number}"
+            wires[address] = device(wire)
+            stack.callback(os.close, wires[address])
+            _run("ip", "link", "set", wire, "netns", str(inside.pid))
+            _run(*enter, "ip", "link", "set", wire, "up")
+            hosts.append(Host(address, enter, wire))
+        yield Network(hosts, Wires(wires))
 
 
 @contextmanager

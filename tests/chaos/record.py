@@ -117,15 +117,9 @@ def faults_of(record: Record, stored: Mapping[int, Sequence[bytes]]) -> list[str
         for (queue_id, queue_offset), body in record.seen.items()
         if list(stored[queue_id][queue_offset : queue_offset + 1]) != [body]
     ]
+    found += copies_too_many(record, stored)
     for key, puts in record.puts.items():
-        copies = Counter(stored[key])
-        found += [
-            f"{_name(put)} is there {copies[put.body]} times and was sent {put.tries} times"
-            for put in puts
-            if copies[put.body] > put.tries
-        ]
         own = {put.body: number for number, put in enumerate(puts)}
-        found += [f"nobody sent {body[:20]!r}" for body in copies if body not in own]
         first = [own[body] for body in dict.fromkeys(stored[key]) if body in own]
         if first != list(range(len(first))):
             found.append(f"key {key} is out of order, or has a gap: {first[:50]}")
@@ -133,6 +127,21 @@ def faults_of(record: Record, stored: Mapping[int, Sequence[bytes]]) -> list[str
         f"acknowledged and not delivered to {group}: {_name(put)}"
         for group, put in record.undelivered()
     ]
+    return found
+
+
+def copies_too_many(record: Record, stored: Mapping[int, Sequence[bytes]]) -> list[str]:
+    """What not even brokers may do that lose messages."""
+    found = []
+    for key, puts in record.puts.items():
+        copies = Counter(stored[key])
+        found += [
+            f"{_name(put)} is there {copies[put.body]} times and was sent {put.tries} times"
+            for put in puts
+            if copies[put.body] > put.tries
+        ]
+        own = {put.body for put in puts}
+        found += [f"nobody sent {body[:20]!r}" for body in copies if body not in own]
     return found
 
 

@@ -7,23 +7,19 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import Final
 
 from engine.protocol.codes import RequestCode
-from engine.remoting.signing import Credentials
-from engine.runtime import ClientTls
-from tests.certificates import authority
-from tests.chaos.clients import GROUP, JAVAS, OURS, QUEUES, TOPIC, GroupOffsets, Stage, working
-from tests.chaos.faults import FAULTS, Victims, is_whole
+from tests.chaos.clients import GROUP, JAVAS, OURS, QUEUES, TOPIC, GroupOffsets, working
+from tests.chaos.faults import FAULTS, KILL_POINTS, NotReached, Victims, is_whole
 from tests.chaos.java import GROUP as JAVA_GROUP
-from tests.chaos.network import OWN, Network
 from tests.chaos.record import Record, faults_of
-from tests.integration.broker.broker_group import BrokerGroup, Place
+from tests.chaos.site import Site
 from tests.integration.broker.cluster import RawClient, eventually, messages
 from tests.integration.broker.test_a_group_over_kills import Offsets, check_logs
 
@@ -31,19 +27,6 @@ _log = logging.getLogger("chaos")
 
 REST_S: Final = 1.0
 HEALED_WITHIN_S: Final = 90
-ROOT: Final = Credentials("chaos", "secret-of-chaos")
-ACCESS: Final = """
-[tls]
-certificate = "{name}.pem"
-key = "{name}.key"
-clientAuthorities = "authority.pem"
-authorities = "authority.pem"
-
-[[accounts]]
-accessKey = "{root.access_key}"
-secretKey = "{root.secret_key}"
-admin = true
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +53,10 @@ class Outcome:
     offsets_answered: int = 0
     lost: list[float] = field(default_factory=list)
     """When what was lost had been acknowledged."""
-
-
-class Cluster:
-    """A group on hosts of its own, whose members prove to each other who they are."""
-
-    def __init__(self, folder: Path, network: Network) -> None:
-        self.folder, self.network = folder, network
-        issuer = authority(folder / "access")
-        own = issuer.issue("clients", address=OWN)
-        self.tls = ClientTls(str(issuer.certificate), str(own[0]), str(own[1]))
-        places = []
-        for number, host in enumerate(network.hosts):
-            issuer.issue(f"host{number}", address=host.address)
-            path = folder / "access" / f"host{number}.toml"
-            path.touch(mode=0o600)
-            path.write_text(ACCESS.format(name=f"host{number}", root=ROOT))
-            options = ("--host", host.address, "--allow-remote", "--access", str(path))
-            places.append(Place(host.address, host.enter, options))
-        self.group = BrokerGroup(folder, places=places, client=self.client)
-
-    def client(self, address: str) -> RawClient:
-        """A client of one party."""
-        return RawClient(address, credentials=ROOT, tls=self.tls)
-
-    @property
-    def stage(self) -> Stage:
-        """What clients know of it."""
-        return Stage(self.folder, self.group.namesrvs, self.tls, ROOT)
+    cut: int = 0
+    """Messages that rebuilds of a diverged slave reported, and cut."""
+    foundings: dict[str, list[float]] = field(default_factory=dict)
+    """Kill points of foundings, and how long nobody led then."""
 
 
 @asynccontextmanager
@@ -126,31 +85,34 @@ async def stored_in(client: RawClient) -> dict[int, list[bytes]]:
     return stored
 
 
-async def play(folder: Path, network: Network, seconds: float, seed: int) -> Outcome:
-    """Play faults for so long, each kind as often; what came of it."""
+async def play(site: Site, seconds: float, seed: int, only: str = "") -> Outcome:
+    """Play faults for so long, each kind as often; `only`: those whose names begin so."""
+    kinds = [name for name in (*FAULTS, *KILL_POINTS, *KILL_POINTS) if name.startswith(only)]
     record = Record(consumed={GROUP: Counter(), JAVA_GROUP: Counter()})
     chance, outcome = random.Random(seed), Outcome(record)
-    cluster = Cluster(folder, network)
-    group, offsets = cluster.group, Offsets(cluster.group)
-    group_offsets = GroupOffsets(group)
+    group = site.group("group")
+    readers = offsets, group_offsets = Offsets(group), GroupOffsets(group)
+    stage = site.stage(site.folder / "group", group.namesrvs)
     try:
         await group.start()
-        client = cluster.client((await group.leader()).address)
+        client = site.client((await group.leader()).address)
         for topic, queues in ((TOPIC, QUEUES), (offsets.topic, 1)):
             await make_topic(client, topic, queues)
         await client.close()
         await group.named_leader(TOPIC)
-        async with working(cluster.stage, record), asking(offsets, group_offsets):
+        async with working(stage, record), asking(*readers):
             until_s, names = time.monotonic() + seconds, list[str]()
             while time.monotonic() < until_s:
                 await asyncio.sleep(REST_S)
-                if not names:
-                    names = chance.sample(list(FAULTS), len(FAULTS))
-                victims = Victims(group, network, chance, await group.leader())
-                outcome.played.append(await played(names.pop(), victims, record))
+                names = names or chance.sample(kinds, len(kinds))
+                name, victims = names.pop(), Victims(group, site, chance, await group.leader())
+                fault = partial((FAULTS | KILL_POINTS)[name][1], victims)
+                with suppress(NotReached):
+                    one = await played(name, fault, partial(is_whole, group), record)
+                    outcome.played.append(one)
         await group.settled()
         leader = await group.named_leader(TOPIC)
-        client = cluster.client(leader.address)
+        client = site.client(leader.address)
         stored = await stored_in(client)
         await client.close()
     finally:
@@ -165,13 +127,20 @@ async def play(folder: Path, network: Network, seconds: float, seed: int) -> Out
     return outcome
 
 
-async def played(name: str, victims: Victims, record: Record) -> Played:
-    """One fault, and the time until the group was whole again."""
+async def played(
+    name: str,
+    fault: Callable[[], Awaitable[None]],
+    is_whole: Callable[[], Awaitable[bool]],
+    record: Record,
+) -> Played:
+    """One fault, and the time until all was whole again. Raises NotReached."""
     begin_s = time.monotonic()
-    await FAULTS[name][1](victims)
-    await eventually(
-        lambda: is_whole(victims.group), f"whole after {name}", within_s=HEALED_WITHIN_S
-    )
+    try:
+        await fault()
+    except NotReached:
+        _log.info("%s: not reached", name)
+        raise
+    await eventually(is_whole, f"whole after {name}", within_s=HEALED_WITHIN_S)
     before_s = time.monotonic()
     await eventually(
         lambda: _all_answered(record, before_s), "sends go on", within_s=HEALED_WITHIN_S

@@ -1,3 +1,5 @@
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
@@ -19,7 +21,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  *
  *   Clients NAMESRV TOPIC BROKER GROUP POLL_MS PAUSE_MS KEY...     `account`, a system property, is `key:secret`
  *
- *   try KEY, sent KEY OFFSET ID, seen QUEUE OFFSET ID BODY
+ *   try KEY, sent KEY OFFSET ID, seen QUEUE OFFSET ID BODY, stopped
  */
 public final class Clients {
     private static final AtomicBoolean over = new AtomicBoolean();
@@ -49,11 +51,17 @@ public final class Clients {
             Runtime.getRuntime().halt(1); // Its threads would keep a JVM alive that does nothing.
         }
         say("ready");
+        List<Thread> senders = new ArrayList<>();
         for (int at = 6; at < args.length; at++) {
             int key = Integer.parseInt(args[at]);
-            new Thread(() -> send(producer, new MessageQueue(topic, broker, key), key, pauseMs)).start();
+            senders.add(new Thread(() -> send(producer, new MessageQueue(topic, broker, key), key, pauseMs)));
         }
-        while (System.in.read() >= 0) over.set(true);
+        for (Thread one : senders) one.start();
+        System.in.read();
+        over.set(true);
+        for (Thread one : senders) one.join();
+        say("stopped");
+        while (System.in.read() >= 0) { }
         Runtime.getRuntime().halt(0);
     }
 
