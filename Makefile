@@ -17,7 +17,7 @@ export PYTHONHASHSEED := 0
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq test-wheel new-lives record-mqadmin sim crash-states kill-loop chaos kill-scheduler kill-alerts fuzz mutants check format bench clean
+.PHONY: help setup setup-python setup-run setup-slow setup-demo demo demo-matrix demo-rocketmq kills test test-fast explore test-slow test-earlier-rocketmq test-wheel new-lives record-mqadmin sim crash-states kill-loop chaos chaos-control kill-scheduler kill-alerts fuzz mutants check format bench clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -84,6 +84,9 @@ kill-loop: setup  ## kill -9 of a broker under load, ROUNDS=50 times per flush m
 
 chaos: setup  ## Break a Raft group, and masters with slaves, for CHAOS_S=1800 s; writes docs/chaos.md.
 	unshare -Urnm .venv/bin/python -m tests.chaos --seconds $(CHAOS_S) --seed $(SEED) --report docs/chaos.md
+
+chaos-control: setup  ## The same clients and faults with Apache RocketMQ's DLedger; docs/chaos-control.md.
+	unshare -Urnm .venv/bin/python -m tests.chaos --modes DLEDGER --seconds $(CHAOS_S) --seed $(SEED) --report docs/chaos-control.md
 
 kill-scheduler: setup  ## kill -9 of centres and executors, KILLS=102 times on each database.
 	TIDEMARK_KILLS=$(KILLS) .venv/bin/pytest -s -m slow tests/integration/scheduler/test_kills_of_centres_and_executors.py

@@ -17,16 +17,17 @@ import tempfile
 from pathlib import Path
 
 from engine.foundation.units import MIB
+from tests.chaos.control import play_control
 from tests.chaos.foundings import all_founded
 from tests.chaos.network import network
-from tests.chaos.page import RAFT, page
+from tests.chaos.page import DLEDGER, RAFT, page
 from tests.chaos.pairs import play_pair
 from tests.chaos.run import Outcome, play
 from tests.chaos.site import Site, small_disk
 
 HOSTS = 5
-SHARES = {RAFT: 0.7, "SYNC_MASTER": 0.15, "ASYNC_MASTER": 0.15}
-"""Of the time."""
+SHARES = {RAFT: 0.7, "SYNC_MASTER": 0.15, "ASYNC_MASTER": 0.15, DLEDGER: 0.0}
+"""Of the time; the control is played when it is asked for alone."""
 DISK_BYTES = 800 * MIB
 """For what one broker stores in more than an hour."""
 FOUNDINGS = 5
@@ -35,17 +36,19 @@ LONG_S = 600
 
 
 async def play_all(site: Site, options: argparse.Namespace) -> dict[str, Outcome]:
-    """Foundings, then a group under faults, then pairs."""
+    """Foundings, then a group under faults, then pairs; or the control."""
     outcomes: dict[str, Outcome] = {}
     total = sum(SHARES[mode] for mode in options.modes)
     for mode in options.modes:
-        seconds = options.seconds * SHARES[mode] / total
+        seconds = options.seconds * (SHARES[mode] / total if total else 1.0)
         if mode == RAFT:
             rounds = FOUNDINGS if options.seconds >= LONG_S else 1
             chance = random.Random(options.seed)
             foundings = {} if options.only else await all_founded(site, rounds, chance)
             outcomes[mode] = await play(site, seconds, options.seed, options.only)
             outcomes[mode].foundings = foundings
+        elif mode == DLEDGER:
+            outcomes[mode] = await play_control(site, seconds, options.seed)
         else:
             outcomes[mode] = await play_pair(site, mode, seconds, options.seed)
     return outcomes
@@ -56,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--modes", nargs="+", choices=list(SHARES), default=list(SHARES))
+    parser.add_argument("--modes", nargs="+", choices=list(SHARES), default=[*SHARES][:3])
     parser.add_argument("--only", default="", help="faults of a group whose names begin so")
     parser.add_argument("--at", help="folder on the disk to use")
     parser.add_argument("--report", type=Path)
@@ -66,10 +69,16 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="tidemark-chaos-", dir=options.at))
     with network(HOSTS) as hosts, small_disk(folder / "disk", DISK_BYTES) as disk:
         outcomes = asyncio.run(play_all(Site(folder, hosts, disk), options))
-        is_broken = any(one.faults for one in outcomes.values())
+        is_broken = any(one.faults for mode, one in outcomes.items() if mode != DLEDGER)
         if is_broken:
             shutil.copytree(disk.path, folder / "copy-of-disk")
-    written = page(outcomes, seconds=options.seconds, seed=options.seed)
+    is_control = list(outcomes) == [DLEDGER]
+    target = "chaos-control" if is_control else "chaos"
+    written = page(
+        outcomes,
+        title="The control of `make chaos`" if is_control else "Copies of a broker under faults",
+        command=f"make {target} CHAOS_S={options.seconds:g} SEED={options.seed}",
+    )
     sys.stdout.write(written)
     if options.report is not None:
         options.report.write_text(written)

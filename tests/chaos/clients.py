@@ -90,8 +90,8 @@ class Stage:
 
     folder: Path
     namesrvs: tuple[str, ...]
-    tls: ClientTls
-    account: Credentials
+    tls: ClientTls | None
+    account: Credentials | None
 
     @property
     def config(self) -> ClientConfig:

@@ -18,7 +18,7 @@ from tests.chaos.member import KILL, SLOW, order
 from tests.chaos.network import Host, Network
 from tests.chaos.site import SMALL_DISK, Site
 from tests.chaos.wires import Weather
-from tests.integration.broker.broker_group import BrokerGroup, Member
+from tests.integration.broker.broker_group import BrokerGroup, Copies, Member
 from tests.integration.broker.cluster import eventually
 
 REACHED_WITHIN_S: Final = 15
@@ -45,7 +45,7 @@ def orders_of(member: Member) -> Path:
 class Victims:
     """Whom a fault may meet."""
 
-    group: BrokerGroup
+    group: Copies
     site: Site
     chance: random.Random
     leader: Member
@@ -142,6 +142,7 @@ async def _nothing() -> None:
 async def _hand_over(victims: Victims, to: Member) -> None:
     """Order it; whoever is killed meanwhile answers nothing."""
     client = victims.group.client(victims.leader.address)
+    assert isinstance(victims.group, BrokerGroup)
     name = victims.group.names[victims.group.members.index(to)]
     with suppress(TidemarkError):
         await client.ask(RequestCode.CHANGE_REPLICA, action="TRANSFER", member=name)

@@ -30,8 +30,14 @@ def compiled(folder: Path) -> Installation:
     return installation
 
 
-def _tls_options(folder: Path, tls: ClientTls) -> Iterable[str]:
+def _account_options(account: Credentials | None) -> Iterable[str]:
+    return () if account is None else (f"-Daccount={account.access_key}:{account.secret_key}",)
+
+
+def _tls_options(folder: Path, tls: ClientTls | None) -> Iterable[str]:
     """Of a JVM that speaks TLS alone."""
+    if tls is None:
+        return ()
     lines = {
         "tls.test.mode.enable": "false",
         "tls.client.authServer": "true",
@@ -98,8 +104,8 @@ async def java_clients(
     record: Record,
     namesrvs: Sequence[str],
     *,
-    tls: ClientTls,
-    account: Credentials,
+    tls: ClientTls | None,
+    account: Credentials | None,
     words: Sequence[str],
 ) -> AsyncIterator[JavaClients]:
     """At work; `words`: topic, broker, pause between sends in ms, keys."""
@@ -109,7 +115,7 @@ async def java_clients(
     with (folder / "stderr.txt").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL", java, *_tls_options(folder, tls)),
-            f"-Daccount={account.access_key}:{account.secret_key}",
+            *_account_options(account),
             *(*options, ";".join(namesrvs), topic, broker, GROUP, str(POLL_MS), pause_ms, *keys),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -216,6 +216,9 @@ async def play_pair(site: Site, mode: str, seconds: float, seed: int) -> Outcome
         client = site.client((await pair.leader()).address)
         stored = await stored_in(client)
         await client.close()
+    except (AssertionError, TimeoutError) as error:
+        outcome.faults.append(f"ended early: {error!r}")
+        return outcome
     finally:
         await pair.close()
     outcome.lost = [put.acknowledged_s for put in record.lost(stored)]

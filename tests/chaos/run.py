@@ -115,6 +115,9 @@ async def play(site: Site, seconds: float, seed: int, only: str = "") -> Outcome
         client = site.client(leader.address)
         stored = await stored_in(client)
         await client.close()
+    except (AssertionError, TimeoutError) as error:
+        outcome.faults.append(f"ended early: {error!r}")
+        return outcome
     finally:
         await group.close()
     outcome.faults = [*faults_of(record, stored), *group_offsets.fallen]

@@ -19,7 +19,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * Senders and a push consumer that say what they do, a line a step; the senders stop at the first line of the input, the
  * program at its end.
  *
- *   Clients NAMESRV TOPIC BROKER GROUP POLL_MS PAUSE_MS KEY...     `account`, a system property, is `key:secret`
+ *   Clients NAMESRV TOPIC BROKER GROUP POLL_MS PAUSE_MS KEY...     `account`, a system property, may be `key:secret`
  *
  *   try KEY, sent KEY OFFSET ID, seen QUEUE OFFSET ID BODY, stopped
  */
@@ -95,8 +95,8 @@ public final class Clients {
     }
 
     private static RPCHook account() {
-        String[] words = System.getProperty("account").split(":");
-        return new AclClientRPCHook(new SessionCredentials(words[0], words[1]));
+        String[] words = System.getProperty("account", "").split(":");
+        return words.length < 2 ? null : new AclClientRPCHook(new SessionCredentials(words[0], words[1]));
     }
 
     private static synchronized void say(String line) {

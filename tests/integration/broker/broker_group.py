@@ -38,23 +38,23 @@ class Party:
 
     def __init__(self, log: Path, *command: str) -> None:
         self.log, self._command = log, command
-        self._process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | None = None
 
     @property
     def pid(self) -> int:
         """Of its present life."""
-        assert self._process is not None
-        return self._process.pid
+        assert self.process is not None
+        return self.process.pid
 
     @property
     def is_running(self) -> bool:
         """Has it begun, and not ended?"""
-        return self._process is not None and self._process.returncode is None
+        return self.process is not None and self.process.returncode is None
 
     async def begin(self) -> None:
         """Begin a life; `ready` says when others can ask it."""
         with self.log.open("ab") as errors:
-            self._process = await asyncio.create_subprocess_exec(
+            self.process = await asyncio.create_subprocess_exec(
                 *("setpriv", "--pdeathsig", "KILL", *self._command),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
@@ -62,37 +62,37 @@ class Party:
 
     async def ready(self) -> None:
         """Wait for its ready line."""
-        assert self._process is not None
-        assert self._process.stdout is not None
+        assert self.process is not None
+        assert self.process.stdout is not None
         async with asyncio.timeout(READY_S):
-            line = await self._process.stdout.readline()
+            line = await self.process.stdout.readline()
         assert line.startswith(b"ready "), f"{line!r}:\n{self.log.read_text()}"
 
     def pause(self) -> None:
         """Stop it where it is: it does nothing, and its connections stay."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     async def ended(self, *, within_s: float) -> bool:
         """Wait for its end; does it come?"""
-        assert self._process is not None
+        assert self.process is not None
         try:
             async with asyncio.timeout(within_s):
-                await self._process.wait()
+                await self.process.wait()
         except TimeoutError:
             return False
         return True
 
     async def kill(self) -> None:
         """End it as a crash would."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
 
 
 @dataclass(frozen=True)
