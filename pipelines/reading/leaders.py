@@ -14,19 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-from engine.telemetry.tables import LIFECYCLE
 from pipelines.lake.lake import Lake, sql_text
 from pipelines.marts.lifecycle_events import MASTER, ROLE_CHANGE
+from pipelines.reading.lasting_lifecycle import lasting_rows
 
 Row = Mapping[str, Any]
-
-_COLUMNS: Final = tuple(
-    column
-    for column in LIFECYCLE.columns
-    if column.name in ("emitter", "seq", "event_time", "term", "role")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +39,15 @@ def ends_of_leading(lake: Lake, reached: Mapping[str, int]) -> dict[str, datetim
     seq of each is looked. Brokers with one node are not looked at.
     """
     nodes = _nodes_of_brokers(reached)
-    address = lake.bronze(LIFECYCLE.name)
-    if not nodes or not lake.exists(address):
+    if not nodes:
         return {}
     each = (
         f"(emitter = {sql_text(emitter)} AND seq <= {reached[emitter]})"
         for emitters in nodes
         for emitter in emitters
     )
-    wanted = f"kind = '{ROLE_CHANGE}' AND ({' OR '.join(each)})"
-    rows = lake.rows(address, wanted, _COLUMNS).sort_by("seq").to_pylist()
     said: dict[str, list[Row]] = {}
-    for row in rows:
+    for row in lasting_rows(lake, (ROLE_CHANGE,), " OR ".join(each)):
         if row["role"] is not None:
             said.setdefault(row["emitter"], []).append(row)
     ends: dict[str, datetime] = {}

@@ -18,23 +18,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from engine.telemetry.tables import LIFECYCLE
 from pipelines.base.settings import CLOCK_SKEW_ALLOWED_US, SILENCE_US, silence_us
 from pipelines.base.time_units import micros, moment_at
 from pipelines.cycles.plan import Plan, last_done, plan_of_cycle
 from pipelines.lake.lake import Lake, sql_moment, sql_text
 from pipelines.lake.lease import DRIVER, idle_at
 from pipelines.marts.mart import GoldTable
+from pipelines.reading.lasting_lifecycle import lasting_rows
 from pipelines.reading.leaders import ends_of_leading
 from pipelines.reading.retirements import retirements
 from pipelines.sentences.emitters import clock_ahead, silent_since
 from pipelines.staging.facts import SHIPPER_SUFFIX
-
-_PERIODS: Final = tuple(
-    column
-    for column in LIFECYCLE.columns
-    if column.name in ("emitter", "seq", "kind", "event_time", "report_each_ms")
-)
 
 WAITED_LEAST: Final = timedelta(seconds=10)
 """Between two shipments there is always a while without one: shorter waiting is none."""
@@ -365,13 +359,11 @@ def _of_observers(lake: Lake, moment: Moment) -> dict[str, tuple[int | None, dat
     """Per emitter that reports on a broker from outside, how often it does, ms, and since when the
     broker is gone for good."""
     observers = [one for one in moment.reached if is_observer(one.emitter)]
-    address = lake.bronze(LIFECYCLE.name)
-    if not observers or not lake.exists(address):
+    if not observers:
         return {}
     each = (f"(emitter = {sql_text(one.emitter)} AND seq <= {one.seq_to})" for one in observers)
-    wanted = f"kind IN ('OBSERVED', 'BROKER_GONE') AND ({' OR '.join(each)})"
     found: dict[str, tuple[int | None, datetime | None]] = {}
-    for row in lake.rows(address, wanted, _PERIODS).sort_by("seq").to_pylist():
+    for row in lasting_rows(lake, ("OBSERVED", "BROKER_GONE"), " OR ".join(each)):
         emitter, is_gone = row["emitter"], row["kind"] == "BROKER_GONE"
         period_ms = found.get(emitter, (None, None))[0] if is_gone else row["report_each_ms"]
         found[emitter] = (period_ms, row["event_time"] if is_gone else None)

@@ -7,8 +7,9 @@ Rules:
 
     drop     a day that ended longer ago than the table's days; not one that a reader has still to
              read, unless that reader has stood still for longer than patience allows; of plans
-             never the newest, and their cycles are kept in short first. Of a table of intervals
-             what is open goes on in the next day
+             never the newest, and their cycles are kept in short first. Of lifecycle the rows that
+             hold until a later one are kept. Of a table of intervals what is open goes on in the
+             next day
     merge    files that have not grown through a tier (1, 8, 32 MiB) once there are many of them;
              in a day that is over, as soon as there are two
     vacuum   files that were replaced before every reader's last place, and before the hours for

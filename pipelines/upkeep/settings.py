@@ -28,6 +28,7 @@ COMPACTIONS_A_ROUND: Final = 8
 DROPS_A_ROUND: Final = 30
 """Partitions of one table dropped in one round."""
 
+LIFECYCLE_TABLE: Final = "bronze/lifecycle"
 PLANS_TABLE: Final = "state/plans"
 CYCLES_TABLE: Final = "state/cycles"
 

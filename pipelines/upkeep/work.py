@@ -1,8 +1,9 @@
 """Carries out a table's planned merges, drops and vacuums.
 
 Place in the walk: after `plan`. Drops and vacuums go by delta-rs, merges and drops that leave open
-intervals by `merging`; what plans say is kept in short before they go. Each step is one commit, or
-a few, and every one leaves the table whole.
+intervals by `merging`. What plans say is stored in short before they go, and rows of lifecycle that
+hold until a later one go into a table of their own. Each step is one commit, or a few, and every
+one leaves the table whole.
 
 Invariant: no commit of upkeep adds rows or takes rows away, but for the drop of whole partitions.
 They go oldest first, and none after one that could not: an interval's end must not go before it. A
@@ -21,12 +22,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from engine.foundation.errors import LakeError
+from pipelines.base.wording import plural
 from pipelines.cycles.cycle_records import keep_day
 from pipelines.lake.lake import Lake, first_line
 from pipelines.lake.small_files import SmallFiles
+from pipelines.reading.lasting_lifecycle import keep_lasting
 from pipelines.upkeep.merging import carry_open, merge_partition
 from pipelines.upkeep.plan import Merge, TableFacts, Work
-from pipelines.upkeep.settings import PLANS_TABLE, Upkeep
+from pipelines.upkeep.settings import LIFECYCLE_TABLE, PLANS_TABLE, Upkeep
 from pipelines.upkeep.table_facts import LOG_RETENTION
 
 FULL_VACUUM_EACH: Final = 24
@@ -88,6 +91,7 @@ def _dropped(lake: Lake, facts: TableFacts, day: date, into: date | None) -> Ste
     condition = f"{facts.partition_column} = '{day.isoformat()}'"
     try:
         in_short = keep_day(lake, address, day) if facts.name == PLANS_TABLE else 0
+        lasting = keep_lasting(lake, day) if facts.name == LIFECYCLE_TABLE else 0
         handle = lake.table(address)
         carried = 0
         if into is not None:
@@ -99,6 +103,8 @@ def _dropped(lake: Lake, facts: TableFacts, day: date, into: date | None) -> Ste
     kept = f", but for {carried} open intervals, now in {into}" if carried else ""
     if in_short:
         kept = f", and kept {in_short} cycles in short"
+    if lasting:
+        kept = f", and kept {plural(lasting, 'row')} that still hold"
     return Step(f"dropped {day}{kept}")
 
 
