@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -38,75 +38,54 @@ SECRETS: Final = ("password",)
 Values = Mapping[str, str]
 
 
-def _add_group(service: PageService, values: Values) -> None:
-    title, addresses = values.get("title", ""), _addresses(values)
-    service.add_group(values.get("app_name", "").strip(), title=title, addresses=addresses)
+def _apply(service: PageService, action: str, values: Values) -> None:
+    name, as_name = values.get("name", ""), values.get("as_name", "").strip()
+    title, user = values.get("title", ""), values.get("user", "").strip()
+    match action:
+        case "group-add":
+            app_name = values.get("app_name", "").strip()
+            service.add_group(app_name, title=title, addresses=_addresses(values))
+        case "group-edit":
+            service.edit_group(name, title=title, addresses=_addresses(values))
+        case "group-copy":
+            service.copy_group(name, as_name)
+        case "group-remove":
+            service.remove_group(name)
+        case "user-add":
+            service.add_user(user, is_admin=_is_admin(values), apps=_apps(values))
+            if values.get("password"):
+                service.set_password(user, values["password"])
+        case "user-edit":
+            service.edit_user(name, is_admin=_is_admin(values), apps=_apps(values))
+        case "user-copy":
+            service.copy_user(name, as_name)
+        case "user-password":
+            service.set_password(name, values.get("password", ""))
+        case "user-remove":
+            service.remove_user(name)
 
 
-def _edit_group(service: PageService, values: Values) -> None:
-    title, addresses = values.get("title", ""), _addresses(values)
-    service.edit_group(values.get("name", ""), title=title, addresses=addresses)
-
-
-def _copy_group(service: PageService, values: Values) -> None:
-    service.copy_group(values.get("name", ""), values.get("as_name", "").strip())
-
-
-def _remove_group(service: PageService, values: Values) -> None:
-    service.remove_group(values.get("name", ""))
-
-
-def _add_user(service: PageService, values: Values) -> None:
-    name = values.get("user", "").strip()
-    service.add_user(name, is_admin=_is_admin(values), apps=_apps(values))
-    if values.get("password"):
-        service.set_password(name, values["password"])
-
-
-def _edit_user(service: PageService, values: Values) -> None:
-    service.edit_user(values.get("name", ""), is_admin=_is_admin(values), apps=_apps(values))
-
-
-def _copy_user(service: PageService, values: Values) -> None:
-    service.copy_user(values.get("name", ""), values.get("as_name", "").strip())
-
-
-def _set_password(service: PageService, values: Values) -> None:
-    service.set_password(values.get("name", ""), values.get("password", ""))
-
-
-def _remove_user(service: PageService, values: Values) -> None:
-    service.remove_user(values.get("name", ""))
-
-
-_ACTIONS: Final[Mapping[str, tuple[Callable[[PageService, Values], None], str, str]]] = {
+_ACTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "group-add": (
-        _add_group,
         "Make a group",
         "Executors of this application run its jobs, with the common token.",
     ),
-    "group-edit": (
-        _edit_group,
-        "Change group {name}",
-        "Runs from now on go where its executors are then.",
-    ),
-    "group-copy": (_copy_group, "Copy group {name}", "The copy has no jobs, and the common token."),
-    "group-remove": (_remove_group, "Remove group {name}", "It has no jobs, and is gone for good."),
-    "user-add": (_add_user, "Make a user", "Without a password he cannot sign in."),
-    "user-edit": (_edit_user, "Change user {name}", "Where he has signed in, he has to again."),
-    "user-copy": (_copy_user, "Copy user {name}", "The copy has the same rights, and no password."),
+    "group-edit": ("Change group {name}", "Runs from now on go where its executors are then."),
+    "group-copy": ("Copy group {name}", "The copy has no jobs, and the common token."),
+    "group-remove": ("Remove group {name}", "It has no jobs, and is gone for good."),
+    "user-add": ("Make a user", "Without a password he cannot sign in."),
+    "user-edit": ("Change user {name}", "Where he has signed in, he has to again."),
+    "user-copy": ("Copy user {name}", "The copy has the same rights, and no password."),
     "user-password": (
-        _set_password,
         "Another password for {name}",
         "Where he has signed in, he has to again.",
     ),
     "user-remove": (
-        _remove_user,
         "Remove user {name}",
         "He can do nothing any more; what he has done stays in the audit.",
     ),
 }
-"""The function that does it, the title, and the effect in words."""
+"""The title, and the effect in words."""
 ADMIN_ACTIONS: Final = tuple(_ACTIONS)
 _FIELDS_OF: Final[Mapping[str, Sequence[str]]] = {
     "app_name": ("as_name", "app_name"),
@@ -140,7 +119,7 @@ class AdminChanges(Changes):
     def _previewed(
         self, database: Database, visitor: Visitor, wish: Wish
     ) -> tuple[Preview, Facts | None]:
-        _, title, effect = _ACTIONS[wish.action]
+        title, effect = _ACTIONS[wish.action]
         named = title.format(name=wish.values.get("name", ""))
         try:
             with database.rehearsal() as rehearsed:
@@ -167,12 +146,12 @@ class AdminChanges(Changes):
 
     def _done(self, wish: Wish, result: str) -> PanelState:
         del result
-        title = _ACTIONS[wish.action][1].format(name=wish.values.get("name", ""))
+        title = _ACTIONS[wish.action][0].format(name=wish.values.get("name", ""))
         return PanelState(wish, done=f"{title}: it is done.")
 
     def _noted(self, database: Database, visitor: Visitor, wish: Wish) -> list[Noted]:
         since = last_noted(database)
-        _ACTIONS[wish.action][0](self._visitors.service_at(database, visitor), wish.values)
+        _apply(self._visitors.service_at(database, visitor), wish.action, wish.values)
         return noted_since(database, since)
 
 

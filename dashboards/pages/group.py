@@ -53,7 +53,7 @@ from pipelines.sentences.new_lives import NewLife
 from pipelines.sentences.pop_groups import PopGroup, pop_group, stand_whole
 
 if TYPE_CHECKING:
-    from pipelines.alerting.board import Board, Past
+    pass
 
 HIDDEN, SHOWN = "group-body hidden", "group-body"
 VERDICTS: Final = (
@@ -235,7 +235,8 @@ def content(
         fired: Callable[[str], AlertLane | None] = _nobody_watches
         if board is not None and context.alerts is not None:
             past, version = context.alerts.past(look.span.start, look.span.end), board.version
-            fired = partial(_fired, board, past, group or "", now_us=context.now_us)
+            seen, now_us = (board, past, group or ""), context.now_us
+            fired = lambda cluster: lane_of(*seen, cluster=cluster, now_us=now_us)  # noqa: E731
         key = ("group", group, look.key, theme, int(look.span.now.timestamp() // 60), version)
         return context.pages.get(key, lambda: _content(group or "", look, theme, fired))
     except LakeError as error:
@@ -244,10 +245,6 @@ def content(
 
 def _nobody_watches(_cluster: str) -> None:
     return None
-
-
-def _fired(board: Board, past: Past, group: str, cluster: str, *, now_us: int) -> AlertLane | None:
-    return lane_of(board, past, group, cluster=cluster, now_us=now_us)
 
 
 def _instead(shown: Any) -> tuple[Any, ...]:

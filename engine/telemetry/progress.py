@@ -99,10 +99,6 @@ class Progress:
         """The marks without their keys in them."""
         return {key: PulledMark(*mark[3:]) for key, mark in self.marks.items()}
 
-    def forget_offsets(self) -> None:
-        """Reports were lost: nobody knows any more what was reported last."""
-        self.offsets.clear()
-
     def forget(self) -> None:
         """Another node reports on the broker: what is known here will be out of date."""
         self.marks.clear()

@@ -464,7 +464,7 @@ class Telemetry:
 
     def _forget_reports(self) -> None:
         """Reports are lost: what was reported before them is not the last."""
-        self._progress.forget_offsets()
+        self._progress.offsets.clear()
         self._next_life = None
         self._roll_due = True
 

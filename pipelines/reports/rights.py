@@ -20,7 +20,7 @@ from pipelines.database.database import Database, opened
 from pipelines.platform_jobs.installing import APP
 from pipelines.platform_jobs.job_commands import JOBS
 from pipelines.scheduler.commands.context import acting
-from pipelines.scheduler.roles import Action, Actor
+from pipelines.scheduler.roles import Action
 from pipelines.scheduler.run_life import ENDED
 from pipelines.scheduler.service import JobService
 from pipelines.scheduler.store.audit import Change, note
@@ -59,14 +59,11 @@ def changing(database: str | None, *, run: int | None = None) -> Iterator[Changi
             yield Changing(state, f"run {run}")
             return
         actor = acting(state, user_name())
-        _demand(state, actor)
+        service = JobService(state, actor, lambda: database_ms(state))
+        service.demand_app(Action.CHANGE_JOBS, APP)
         yield Changing(state, actor.name)
     finally:
         state.close()
-
-
-def _demand(state: Database, actor: Actor) -> None:
-    JobService(state, actor, lambda: database_ms(state)).demand_app(Action.CHANGE_JOBS, APP)
 
 
 def _vouches(state: Database, log_id: int) -> bool:

@@ -129,15 +129,12 @@ def _id_in(given: Any) -> str:
 
 def around(window: Row, moment: Moment) -> Asked:
     """The queue and interval of a window, with what it was judged from before it began."""
-    before = timedelta(milliseconds=int(window.get("window_ms") or 0) + 2 * _slide(window))
+    slide_ms = int(window.get("slide_ms") or 5_000)
+    before = timedelta(milliseconds=int(window.get("window_ms") or 0) + 2 * slide_ms)
     end = window["closed_at"] or moment.present
     return Asked(
         window["group"], window["topic"], window["queue_id"], window["opened_at"] - before, end
     )
-
-
-def _slide(window: Row) -> int:
-    return int(window.get("slide_ms") or 5_000)
 
 
 def of_window(reading: Reading, name: str, window: Row) -> pl.DataFrame:

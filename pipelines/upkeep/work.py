@@ -51,7 +51,9 @@ def carry_out(lake: Lake, facts: TableFacts, work: Work, upkeep: Upkeep) -> Iter
     handle = lake.table(f"{lake.root}/{facts.name}")
     if work.set_log_days:
         days = f"interval {upkeep.log_days} days"
-        yield _step("log kept " + days, partial(_set_property, handle, LOG_RETENTION, days))
+        properties = {LOG_RETENTION: days}
+        keep = partial(handle.alter.set_table_properties, properties)
+        yield _step("log kept " + days, keep)
     for day in work.drops:
         step = _dropped(lake, facts, day, work.carries.get(day))
         yield step
@@ -132,10 +134,6 @@ def _drop(handle: DeltaTable, condition: str) -> None:
     outcome = handle.delete(condition)
     if outcome["num_copied_rows"]:
         raise LakeError(f"{condition} rewrote rows of {handle.table_uri}: it is no partition")
-
-
-def _set_property(handle: DeltaTable, name: str, value: str) -> None:
-    handle.alter.set_table_properties({name: value})
 
 
 def _step(text: str, act: Callable[[], None]) -> Step:

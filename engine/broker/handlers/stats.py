@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from engine.broker.groups.group_configs import GroupConfigs
 from engine.broker.identity import BrokerNode
@@ -32,14 +33,6 @@ from engine.remoting import Handlers, Peer, serves
 from engine.runtime.clock import Clock
 
 SEPARATOR = "@"
-
-
-def _messages(sums: Sums) -> int:
-    return sums.messages
-
-
-def _size_bytes(sums: Sums) -> int:
-    return sums.size_bytes
 
 
 @dataclass(slots=True)
@@ -71,7 +64,7 @@ class StatsHandlers(Handlers):
         """VIEW_BROKER_STATS_DATA (315); keys are `topic`, `topic@group` or the cluster's name."""
         header = ViewBrokerStatsRequestHeader.decode(request.fields)
         counts = self._counts_of(header.stats_name, header.stats_key)
-        column = _size_bytes if header.stats_name.endswith("_SIZE") else _messages
+        column = attrgetter("size_bytes" if header.stats_name.endswith("_SIZE") else "messages")
         if not counts:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
+from operator import attrgetter
 
 from engine.broker.groups.consumer_groups import ConsumerGroups
 from engine.broker.groups.producer_groups import ProducerGroups
@@ -211,9 +212,10 @@ class ExporterFamilies:
             return max(0, now_ms - (lag.waiting_since_ms or now_ms))
 
         age = "Age of the oldest message not consumed, in milliseconds"
+        ends, consumed = attrgetter("max_offsets"), attrgetter("consume_offsets")
         for name, meaning, value in (
-            ("rocketmq_consumer_offset", "Ends of a group's queues", _max_offsets),
-            ("rocketmq_group_consume_total_offset", "A group's consume offsets", _consume_offsets),
+            ("rocketmq_consumer_offset", "Ends of a group's queues", ends),
+            ("rocketmq_group_consume_total_offset", "A group's consume offsets", consumed),
             ("rocketmq_message_accumulation", "Messages not consumed", _waiting),
             ("rocketmq_group_get_latency_by_storetime", age, age_ms),
             ("rocketmq_group_get_latency", age, age_ms),
@@ -251,14 +253,6 @@ def _series_of(
 ) -> Iterator[Series]:
     for lag in lags:
         yield Series(place | {"topic": lag.topic, "group": lag.group}, value(lag))
-
-
-def _max_offsets(lag: GroupLag) -> int:
-    return lag.max_offsets
-
-
-def _consume_offsets(lag: GroupLag) -> int:
-    return lag.consume_offsets
 
 
 def _waiting(lag: GroupLag) -> int:

@@ -124,7 +124,7 @@ class HourLog:
             self.count += 1
         self._file.pwrite(b"".join(parts), HEADS_BYTES + begin * ENTRY_BYTES)
         for number in changed:
-            self._write_head(number)
+            self._file.pwrite(_HEAD.pack(*heads[number : number + 2]), number * 8)
         return firsts
 
     def of_second(self, second: int) -> list[Entry]:
@@ -179,9 +179,6 @@ class HourLog:
             heads[number] = at
             heads[number + 1] += 1
         self._file.pwrite(_HEADS.pack(*heads), 0)
-
-    def _write_head(self, number: int) -> None:
-        self._file.pwrite(_HEAD.pack(*self._heads[number : number + 2]), number * 8)
 
     def _sound(self, at: int) -> Entry | None:
         try:

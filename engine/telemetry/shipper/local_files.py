@@ -71,7 +71,7 @@ class LocalTableFiles:
         Raises OSError.
         """
         if self._synced_version is None:
-            self._synced_version = self._noted()
+            self._synced_version = self.written_version()
         if version <= self._synced_version:
             return
         folders: set[Path] = {self._folder, self._folder / _LOG}
@@ -90,10 +90,6 @@ class LocalTableFiles:
         for folder in sorted(folders, key=str):
             _sync(folder)
         self._note(version)
-
-    def written_version(self) -> int:
-        """The version that was once synced; another writer moves it on at any moment."""
-        return self._noted()
 
     def refuse_lost_commits(self, version: int, *, written: int) -> None:
         """Raise LakeError when the table's version is lower than one written before."""
@@ -125,7 +121,7 @@ class LocalTableFiles:
             yield False
 
     def _mend(self) -> None:
-        noted = self._noted()
+        noted = self.written_version()
         log = self._folder / _LOG
         numbers = sorted(int(entry.stem) for entry in log.glob("*.json") if entry.stem.isdigit())
         self._drop_torn_checkpoints()
@@ -183,7 +179,7 @@ class LocalTableFiles:
     def _checkpoint_files(self) -> list[Path]:
         """Checkpoints beyond the synced version and the pointer to the newest."""
         log = self._folder / _LOG
-        synced = self._noted() if self._synced_version is None else self._synced_version
+        synced = self.written_version() if self._synced_version is None else self._synced_version
         found = [
             file
             for file in sorted(log.glob("*.checkpoint*.parquet"))
@@ -192,7 +188,8 @@ class LocalTableFiles:
         pointer = log / _POINTER
         return [*found, pointer] if pointer.exists() and found else found
 
-    def _noted(self) -> int:
+    def written_version(self) -> int:
+        """The version that was once synced; another writer moves it on at any moment."""
         path = self._folder / SYNCED_NAME
         try:
             return int(path.read_text(encoding="ascii"))

@@ -74,10 +74,6 @@ class _Job:
     """Of the run at work."""
 
 
-async def _in_a_thread(work: Callable[[], LogPage]) -> LogPage:
-    return await asyncio.to_thread(work)
-
-
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What an executor takes from the machine, besides its files and children."""
@@ -86,7 +82,7 @@ class Ports:
     """ms of a clock that never steps."""
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     """ms since 1970, by the clock of this machine."""
-    off_loop: Callable[[Callable[[], LogPage]], Awaitable[LogPage]] = _in_a_thread
+    off_loop: Callable[[Callable[[], LogPage]], Awaitable[LogPage]] = asyncio.to_thread
     """Runs what may block, beside the loop."""
 
 
