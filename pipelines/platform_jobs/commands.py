@@ -23,6 +23,7 @@ __all__ = ["app"]
 @changes(jobs, "install")
 def install_platform_jobs(
     at: CommandService,
+    *,
     app_name: Annotated[str, typer.Option("--app", help="Of the executor.")] = "tidemark",
     zone: Annotated[str, typer.Option(help="IANA zone of their times.")] = "UTC",
     send: Annotated[

@@ -197,9 +197,9 @@ async def by_offset(
     admin: Admin,
     topic: TopicArgument,
     broker: BrokerArgument,
+    *,
     queue: QueueArgument,
     offset: Annotated[int, typer.Argument(min=0, help="Queue offset of the first one.")],
-    *,
     count: Annotated[int, typer.Option(min=1, help="At most so many.")] = 1,
 ) -> list[Row]:
     """Messages of one queue from an offset on."""

@@ -59,8 +59,8 @@ async def set_offset(
     group: GroupArgument,
     topic: TopicArgument,
     broker: BrokerArgument,
-    queue: QueueArgument,
     *,
+    queue: QueueArgument,
     offset: Annotated[int, typer.Argument(min=0, help="Where the group goes on.")],
 ) -> str:
     """Let a group go on at an offset of one queue."""

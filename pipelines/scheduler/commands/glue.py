@@ -61,6 +61,7 @@ def edit(
     at: CommandService,
     job_id: JobArgument,
     file: Annotated[Path, typer.Argument(help="The new source; `-`: standard input.")],
+    *,
     glue_type: Annotated[
         str | None, typer.Option("--type", help="GLUE_SHELL, GLUE_PYTHON, ...; else as it is.")
     ] = None,

@@ -65,6 +65,7 @@ def add_group(
 def edit_group(
     at: CommandService,
     app_name: AppArgument,
+    *,
     title: Annotated[str | None, typer.Option(help="What people call it.")] = None,
     address: AddressOption = None,
     registered: Annotated[
@@ -152,6 +153,7 @@ def add_user(
 def edit_user(
     at: CommandService,
     name: UserArgument,
+    *,
     admin: Annotated[bool | None, typer.Option("--admin/--no-admin", help="All rights.")] = None,
     group: AppsOption = None,
     no_group: Annotated[bool, typer.Option("--no-group", help="The jobs of none.")] = False,
