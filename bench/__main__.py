@@ -13,7 +13,8 @@ filter (micro-benchmarks of the hot paths), cpu (what a message sent costs our b
 (10,000 idle ones and a slow reader), turns (how long one step holds the event loop, with 10,000
 clients), timers (how late 100,000 leave that are due in one second), failover (from SIGKILL of a
 Raft group's leader to sends as before, by our client and Java's), groups (sends to three brokers in
-such a group, beside one broker and DLedger), observer (what it takes to watch 3,500 topics and
+such a group, beside one broker and DLedger), masters (sends to masters with a slave beside one
+alone, and how fast a new slave copies), observer (what it takes to watch 3,500 topics and
 1,500 groups from outside), scheduler (how late runs start when 10,000 jobs are due in a minute),
 scheduler.kills (centres and executors killed with SIGKILL, `--kills 100` times on each database:
 what is lost or begins twice), start (to ready; takes 12 GiB for a while).
@@ -55,6 +56,7 @@ PARTS = (
     "timers",
     "failover",
     "groups",
+    "masters",
     "start",
     "observer",
     "scheduler",
@@ -73,6 +75,7 @@ MODULES = {
     "timers": "bench.timers",
     "failover": "bench.failover",
     "groups": "bench.groups",
+    "masters": "bench.masters",
     "observer": "bench.observer",
     "scheduler": "bench.scheduler",
     "scheduler.kills": "bench.scheduler_kills",

@@ -145,3 +145,8 @@ FAILOVER_JAVA: Final = at_most(4, "s")
 """The same by the Java client that polls routes each second."""
 GROUP_RATE_RATIO: Final = at_least(1.0)
 """Send rate of a Raft group of three, synced before each answer, over DLedger's."""
+SYNC_MASTER_RATIO: Final = at_least(0.6)
+ASYNC_MASTER_RATIO: Final = at_least(0.9)
+"""Send rate of a master that has a slave over one alone, with each flush type."""
+CATCH_UP_RATE: Final = at_least(200, "MiB/s")
+"""A slave with an empty disk, from the master's page cache."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -83,28 +83,31 @@ def dledger_group(folder: Path) -> Iterator[Side]:
         yield Side(name_server, brokers[0].pid)
 
 
-def as_table(figures: list[Figure], sides: int, pace: Pace) -> Table:
-    """A row for each number of senders."""
+def as_table(
+    figures: list[Figure], names: Sequence[str], ratios: Sequence[tuple[int, int]], how: str
+) -> Table:
+    """A row for each number of senders; `ratios`: of which side over which other."""
     caption = "\n".join(shortcomings(figures))
-    table = Table(title=f"sends a second, 1 KiB, Java client, {pace}", caption=caption)
-    headings = [*NAMES[:sides], *(f"ours ÷ {name}" for name in NAMES[1:sides]), "leader's CPU µs"]
-    for heading in ("in flight", *headings):
+    table = Table(title=f"sends a second, 1 KiB, Java client, {how}", caption=caption)
+    headings = [*names, *(f"{names[of]} ÷ {names[over]}" for of, over in ratios)]
+    for heading in ("in flight", *headings, "broker's CPU µs"):
         table.add_column(heading, justify="right")
     for threads in sorted({one["threads"] for one in figures}):
         runs = [
             [one for one in figures if one["side"] == side and one["threads"] == threads]
-            for side in range(sides)
+            for side in range(len(names))
         ]
         rates = [[one["msgs_per_s"] for one in side] for side in runs]
-        ratios = [
-            sorted(ours / other for ours, other in zip(rates[0], rates[side], strict=True))
-            for side in range(1, sides)
+        found = [
+            sorted(one / other for one, other in zip(rates[of], rates[over], strict=True))
+            for of, over in ratios
         ]
+        costs = [f"{median(one.get('broker_cpu_us', 0.0) for one in side):.0f}" for side in runs]
         table.add_row(
             str(threads),
             *(f"{median(side):,.0f}" for side in rates),
-            *(f"{median(one):.2f} ({one[0]:.2f}-{one[-1]:.2f})" for one in ratios),
-            f"{median(one.get('broker_cpu_us', 0.0) for one in runs[0]):.0f}",
+            *(f"{median(one):.2f} ({one[0]:.2f}-{one[-1]:.2f})" for one in found),
+            " ".join(costs),
         )
     return table
 
@@ -131,7 +134,8 @@ def main() -> None:
                 sides.append(stack.enter_context(dledger_group(folder / "dledger")))
             figures = load.run_groups(sides, pace)
     console = Console(width=160)
-    console.print(as_table(figures, len(sides), pace))
+    ratios = [(0, other) for other in range(1, len(sides))]
+    console.print(as_table(figures, NAMES[: len(sides)], ratios, str(pace)))
     console.print(f"bar, beside DLedger: {GROUP_RATE_RATIO}")
 
 
