@@ -148,5 +148,5 @@ GROUP_RATE_RATIO: Final = at_least(1.0)
 SYNC_MASTER_RATIO: Final = at_least(0.6)
 ASYNC_MASTER_RATIO: Final = at_least(0.9)
 """Send rate of a master that has a slave over one alone, with each flush type."""
-CATCH_UP_RATE: Final = at_least(200, "MiB/s")
+CATCH_UP_RATE: Final = at_least(200, "MB/s")
 """A slave with an empty disk, from the master's page cache."""

@@ -28,7 +28,7 @@ from engine.foundation.errors import (
     TidemarkError,
     Unreachable,
 )
-from engine.foundation.units import SECOND_MS
+from engine.foundation.units import KIB, SECOND_MS
 from engine.replication.ha_frames import HEARTBEAT_MS, REPORT, SILENT_MS_MAX, TICK_MS, Pieces
 from engine.runtime import Runtime
 from engine.runtime.tls import ClientTls
@@ -36,6 +36,8 @@ from engine.store import Epoch, MessageStore
 
 CONNECT_TIMEOUT_MS: Final = 3 * SECOND_MS
 RETRY_MS: Final = SECOND_MS
+MUCH_BYTES: Final = 64 * KIB
+"""Who reads so much at once is behind: more waits to be read."""
 """How long after a lost master it is tried again (RocketMQ: 5 s)."""
 
 _log = logging.getLogger(__name__)
@@ -222,6 +224,7 @@ class _Connection(asyncio.Protocol):
         """What comes before that."""
         self._compared = asyncio.get_running_loop().create_future()
         self._has_begun = False
+        self._more_follows = False
         self._at = 0
         """Behind the last byte that the master has sent."""
         self._own_end = 0
@@ -294,6 +297,7 @@ class _Connection(asyncio.Protocol):
         try:
             if not self._has_begun:
                 raise ProtocolError("a master sends what nobody has asked for")
+            self._more_follows = len(data) >= MUCH_BYTES
             for offset, piece in self._pieces.feed(data):
                 self._take(offset, piece)
             self._report()
@@ -344,7 +348,7 @@ class _Connection(asyncio.Protocol):
         if self._rest:
             self._rest += piece
             data = bytes(self._rest)
-        end = store.append_at(begin, data)
+        end = store.append_at(begin, data, more_follows=self._more_follows)
         self._rest = bytearray(memoryview(data)[end - begin :])
 
     def _report(self) -> None:

@@ -41,9 +41,9 @@ from engine.store.log_states import LogState
 from engine.store.log_walk import CheckedRecords
 from engine.store.queue_table import QueueKey, QueueMarks
 from engine.store.reading import GetLimits, GetResult, GetStatus, read_queue
-from engine.store.record_reading import DispatchRequest, has_queue_offset, store_timestamp_of
+from engine.store.record_reading import DispatchRequest, store_timestamp_of
 from engine.store.record_writing import BatchDraft, DraftRecord, MessageDraft, PutResult
-from engine.store.sound_records import readable_record_at, whole_entries
+from engine.store.sound_records import Copied, copied_entries, readable_record_at
 from engine.store.tombstones import NO_READERS, EarlierReaders
 from engine.store.upkeep.flush import GroupCommit
 
@@ -225,44 +225,51 @@ class MessageStore:
             self.on_put(self._log.end_offset)
         return placed.results
 
-    def append_at(self, offset: int, data: bytes | memoryview) -> int:
+    def append_at(
+        self, offset: int, data: bytes | memoryview, *, more_follows: bool = False
+    ) -> int:
         """Append what another store's log holds from `offset` on; returns the end of the last whole
-        entry: what is behind it is to be given again, together with the rest of its entry.
+        entry: what is behind it is to be given again, together with the rest of its entry. Where
+        more follows at once, dispatch waits until it has come.
 
         Raises OffsetOutOfRange when the log does not end at `offset`, CorruptRecord for bytes that
         no log can hold there, and what `put` raises. DiskFull: whole entries may be stored.
         """
         if not self.writable:
             raise WritesStopped(self._life.why_not_writable())
-        log, data = self._log, memoryview(data)
-        requests, whole_bytes = whole_entries(
-            data,
-            offset,
-            file_size_bytes=log.file_size_bytes,
-            delay_levels_ms=self._dispatcher.delay_levels_ms,
-        )
-        begin = log.end_offset
+        log, data = self._log, bytes(data)
+        begin, copied = log.end_offset, self._copied(data, offset)
         try:
-            log.append_at(offset, data[:whole_bytes])
+            log.append_at(offset, memoryview(data)[: copied.size_bytes])
         except DiskFull as error:
             self._flusher.report_disk_full(error)
             raise
         finally:
-            stored = range(begin, log.end_offset)
-            self._take_over([one for one in requests if one.physical_offset in stored])
+            stored_bytes = log.end_offset - begin
+            if stored_bytes < copied.size_bytes:
+                copied = self._copied(data[:stored_bytes], offset)
+            self._take_over(copied, more_follows=more_follows)
         return log.end_offset
 
-    def _take_over(self, requests: Sequence[DispatchRequest]) -> None:
+    def _copied(self, data: bytes, offset: int) -> Copied:
+        return copied_entries(
+            data,
+            offset,
+            file_size_bytes=self._log.file_size_bytes,
+            delay_levels_ms=self._dispatcher.delay_levels_ms,
+            with_requests=self.on_appended is not None,
+        )
+
+    def _take_over(self, copied: Copied, *, more_follows: bool) -> None:
         """These records of another log are in this one."""
-        if not requests:
+        if copied.stored_ms is None:
             return
-        for request in requests:
-            if has_queue_offset(request.sys_flag):
-                self._queues.advance(request.topic, request.queue_id, request.queue_offset + 1)
-        self._dispatcher.enqueue_all(requests)
-        self._appended(requests[-1].store_timestamp_ms)
+        for key, next_offset in copied.next_offsets.items():
+            self._queues.advance(*key, next_offset)
+        self._dispatcher.enqueue_all(copied.requests)
+        self._appended(copied.stored_ms, more_follows=more_follows)
         if self.on_appended is not None:
-            self.on_appended(requests)
+            self.on_appended(copied.requests)
 
     def _begin(self, draft: MessageDraft) -> tuple[int, int]:
         """The queue offset and the store time that the next message of its queue gets. Hot."""
@@ -275,11 +282,13 @@ class MessageStore:
         queue_offset = self._queues.next_offset(draft.topic, draft.queue_id)
         return queue_offset, max(self._clock.now_ms(), self._flusher.last_store_time_ms)
 
-    def _appended(self, stored_ms: int) -> None:
+    def _appended(self, stored_ms: int, *, more_follows: bool = False) -> None:
         """Messages are in the log; have them flushed or dispatched. Hot."""
         self._flusher.last_store_time_ms = stored_ms
         if self._sync_flush:
             self._flusher.wake()  # Also for those nobody waits for: readers see what is flushed.
+        elif more_follows:
+            self._dispatching.plan_later()
         elif not self._dispatching.planned:
             self._dispatching.plan()
 
@@ -531,12 +540,7 @@ class MessageStore:
         while True:
             data = self.copied(begin, min(limit, log.end_offset))
             assert data is not None, f"{begin} is before the log's begin, at {log.min_offset}"
-            _, whole_bytes = whole_entries(
-                memoryview(data),
-                begin,
-                file_size_bytes=log.file_size_bytes,
-                delay_levels_ms=self._dispatcher.delay_levels_ms,
-            )
+            whole_bytes = self._copied(data, begin).size_bytes
             if whole_bytes:
                 return begin + whole_bytes
             assert limit < log.end_offset, f"no entry ends behind {begin}"

@@ -23,10 +23,12 @@ import msgspec
 
 from engine.foundation.errors import CorruptRecord
 from engine.foundation.limits import (
+    FRAME_BYTES_MAX,
     NAMES_REMEMBERED_MAX,
     RETRY_TOPIC_CHARS_MAX,
     STORE_MEMO_ENTRIES_MAX,
 )
+from engine.foundation.units import KIB
 from engine.protocol.hashes import tags_code
 from engine.protocol.properties import whole_number
 from engine.protocol.tag_bits import tags_word
@@ -40,7 +42,7 @@ BLANK_MAGIC = -875286124  # 0xCBD43194
 TRANSACTION_MASK = 0xC
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
-_WITH_QUEUE_OFFSET = (0, TRANSACTION_COMMIT)
+WITH_QUEUE_OFFSET = (0, TRANSACTION_COMMIT)
 MULTI_TAGS = 0x2
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
@@ -79,7 +81,10 @@ _GLANCES = {
 }
 _GLANCE = _GLANCES[0]
 _HEAD_BYTES = _GLANCE.size
+_PLAIN = Struct(">iiii4xqqi8x8xq8x4x8xi")
 RECORD_BYTES_MIN = _HEAD_BYTES + 1 + 2
+RECORD_BYTES_MAX = FRAME_BYTES_MAX + 64 * KIB
+"""A longer record was never put: its message came in a frame."""
 
 
 class DispatchRequest(msgspec.Struct):
@@ -99,7 +104,7 @@ class DispatchRequest(msgspec.Struct):
 
 def has_queue_offset(sys_flag: int) -> bool:
     """Does a message with these flags take a queue offset? Not a prepared or rolled-back one."""
-    return sys_flag & TRANSACTION_MASK in _WITH_QUEUE_OFFSET
+    return sys_flag & TRANSACTION_MASK in WITH_QUEUE_OFFSET
 
 
 # ---- reading -------------------------------------------------------------------------------
@@ -328,6 +333,54 @@ def is_whole(view: memoryview, position: int) -> bool:
         return False
     body_at = position + _HEAD_BYTES
     return crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF == int(crc)
+
+
+PlainRecord = tuple[int, str, int, int, int, int]
+"""Size, topic, queue id, queue offset, flags, and when the message was stored (ms)."""
+
+
+def plain_record(data: bytes, position: int, end: int, physical_offset: int) -> PlainRecord | None:
+    """A record that ends by `end` and of which nothing else is known, when `check_record` would
+    find it sound; None where that one has to decide: it is damaged, or of another kind than most.
+
+    There must be RECORD_BYTES_MIN bytes at `position`. Hot.
+    """
+    fields = _PLAIN.unpack_from(data, position)
+    size, magic, crc, queue_id, queue_offset, place, sys_flag, stored_ms, body_length = fields
+    body_at = position + _HEAD_BYTES
+    if (
+        magic != MAGIC_V1
+        or place != physical_offset
+        or sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)
+        or queue_id < 0
+        or not 0 <= body_length < size - _HEAD_BYTES
+        or position + size > end
+        or size > RECORD_BYTES_MAX
+    ):
+        return None
+    topic_at = body_at + body_length
+    rest = data[topic_at : position + size]
+    properties_at, rest_bytes = 3 + rest[0], len(rest)
+    if properties_at > rest_bytes:
+        return None
+    properties = rest[properties_at:]
+    topic = _plain_topic(rest[1 : properties_at - 2])
+    if (
+        topic is None
+        or rest[properties_at - 2] << 8 | rest[properties_at - 1] != len(properties)
+        or not properties.isascii()
+        or (properties and not properties[-1])
+        or (rest_bytes >= len(UNWRITTEN) and UNWRITTEN in properties)
+        or crc32(data[body_at:topic_at]) & 0x7FFFFFFF != crc
+    ):
+        return None
+    return size, topic, queue_id, queue_offset, sys_flag, stored_ms
+
+
+@lru_cache(NAMES_REMEMBERED_MAX)
+def _plain_topic(encoded: bytes) -> str | None:
+    topic = encoded.decode("utf-8", "replace")
+    return topic if is_plain_topic(topic) else None
 
 
 def is_of_topic(view: memoryview, position: int, topic: bytes) -> bool:

@@ -11,26 +11,30 @@ Absent on purpose: whether it is a message, which its bytes alone cannot say.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 from engine.foundation.errors import CorruptRecord
-from engine.foundation.limits import FRAME_BYTES_MAX
-from engine.foundation.units import KIB
 from engine.store.commit_log import BLANK, BLANK_BYTES, NO_DELAYS, CommitLog
 from engine.store.range_sums import RangeSums
 from engine.store.record_reading import (
     BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_BYTES_MAX,
     RECORD_BYTES_MIN,
+    TRANSACTION_MASK,
+    WITH_QUEUE_OFFSET,
     DispatchRequest,
     check_record,
+    plain_record,
 )
 
+QueueKey = tuple[str, int]
+"""(topic, queue id)"""
 MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 MAGIC_AT = 4
 SEARCH_CHUNK_BYTES = 1 << 20
-RECORD_BYTES_MAX = FRAME_BYTES_MAX + 64 * KIB
-"""A longer record was never put: its message came in a frame."""
 
 
 def record_at(log: CommitLog, physical_offset: int) -> DispatchRequest | None:
@@ -164,29 +168,76 @@ def is_sound(
     return found is not None
 
 
-def whole_entries(
-    data: memoryview, offset: int, *, file_size_bytes: int, delay_levels_ms: Sequence[int]
-) -> tuple[list[DispatchRequest], int]:
-    """The records that lie whole in `data`, the bytes of a log from `offset` on, and how many bytes
-    whole entries take.
+class Copied(NamedTuple):
+    """Whole entries of another store's log."""
+
+    requests: list[DispatchRequest]
+    """Their records, where they were asked for."""
+    next_offsets: dict[QueueKey, int]
+    """Of queues that have records among them, the offset behind the last one."""
+    stored_ms: int | None
+    """When the last record was stored there; None: there is none."""
+    size_bytes: int
+
+
+def copied_entries(
+    data: bytes,
+    offset: int,
+    *,
+    file_size_bytes: int,
+    delay_levels_ms: Sequence[int],
+    with_requests: bool,
+) -> Copied:
+    """The entries that lie whole in `data`, the bytes of a log from `offset` on. Without requests
+    it takes a third of the time, and dispatch reads them from the log. Hot.
 
     Raises CorruptRecord for bytes that no log can hold there.
     """
     requests: list[DispatchRequest] = []
-    at = 0
-    while at + BLANK_BYTES <= len(data):
-        place = offset + at
-        room = file_size_bytes - place % file_size_bytes
-        size, magic = BLANK.unpack_from(data, at)
-        is_blank = magic == BLANK_MAGIC and size == room
-        if not is_blank and not RECORD_BYTES_MIN <= size <= min(room, RECORD_BYTES_MAX):
-            raise CorruptRecord(f"an entry of {size} bytes at {place}, {room} before the file ends")
-        if at + size > len(data):
-            break
-        if not is_blank:
-            request = check_record(data[at : at + size], 0, place, delay_levels_ms)
+    next_offsets: dict[QueueKey, int] = {}
+    stored_ms: int | None = None
+    at = file_end = 0
+    length = len(data)
+    while at + BLANK_BYTES <= length:
+        if at >= file_end:
+            file_end = at + file_size_bytes - (offset + at) % file_size_bytes
+        plain = None
+        if not with_requests and at + RECORD_BYTES_MIN <= length:
+            plain = plain_record(data, at, min(file_end, length), offset + at)
+        if plain is None:
+            size, request = _entry(data, at, file_end - at, offset + at, delay_levels_ms)
+            if at + size > length:
+                break
             if request is None:
-                raise CorruptRecord(f"a blank of {size} bytes at {place}, where {room} are left")
-            requests.append(request)
+                at += size
+                continue
+            if with_requests:
+                requests.append(request)
+            plain = (size, *_said(request))
+        size, topic, queue_id, queue_offset, sys_flag, stored_ms = plain
         at += size
-    return requests, at
+        if sys_flag & TRANSACTION_MASK in WITH_QUEUE_OFFSET:
+            next_offsets[topic, queue_id] = queue_offset + 1
+    return Copied(requests, next_offsets, stored_ms, at)
+
+
+def _entry(
+    data: bytes, at: int, room: int, place: int, delay_levels_ms: Sequence[int]
+) -> tuple[int, DispatchRequest | None]:
+    """The size of an entry, which may end behind `data`, and what dispatch reads of it; None for a
+    blank, and for one that does. Raises CorruptRecord.
+    """
+    size, magic = BLANK.unpack_from(data, at)
+    if magic == BLANK_MAGIC and size == room:
+        return size, None
+    if not RECORD_BYTES_MIN <= size <= min(room, RECORD_BYTES_MAX):
+        raise CorruptRecord(f"an entry of {size} bytes at {place}, {room} before the file ends")
+    if at + size > len(data):
+        return size, None
+    request = check_record(memoryview(data)[at : at + size], 0, place, delay_levels_ms)
+    if request is None:
+        raise CorruptRecord(f"a blank of {size} bytes at {place}, where {room} are left")
+    return size, request
+
+
+_said = attrgetter("topic", "queue_id", "queue_offset", "sys_flag", "store_timestamp_ms")

@@ -25,6 +25,8 @@ from engine.store.upkeep.pool import PoolCommitter
 
 INDEX_FILL_PAUSE_S = 0.005
 """Between two steps that fill a damaged index: half the time is left to everybody else."""
+COPYING_PAUSE_S = 0.02
+"""When no more of another log has come for so long, what was copied is dispatched."""
 INDEX_FILL_FULL_DISK_S = 1.0
 """On a full disk: when it is tried again."""
 
@@ -53,6 +55,8 @@ class DispatchService:
         self._stopped = False
         self._fill_planned: asyncio.Handle | None = None
         """The next step that fills an index that is behind."""
+        self._later: asyncio.Handle | None = None
+        """The turn that waits for the end of what is copied."""
         self.planned = False
         """Will it run in this turn of the loop anyway?"""
         self.is_paused = False
@@ -68,6 +72,16 @@ class DispatchService:
         if not self.planned:
             self.planned = True
             self._loop.call_soon(self.turn)
+
+    def plan_later(self) -> None:
+        """Have it run when this was not asked for a moment: what is copied comes first."""
+        if self._later is not None:
+            self._later.cancel()
+        self._later = self._loop.call_later(COPYING_PAUSE_S, self._end_wait)
+
+    def _end_wait(self) -> None:
+        self._later = None
+        self.plan()
 
     def turn(self) -> None:
         """Dispatch what this turn of the loop appended (or flushed). Never raises."""
@@ -85,7 +99,7 @@ class DispatchService:
             self._flusher.fail(f"dispatch: {error}")
             return
         self._note_dispatched()
-        if more:
+        if more and self._later is None:
             self.plan()
 
     def plan_index_fill(self) -> None:
@@ -115,8 +129,9 @@ class DispatchService:
     def stop(self) -> None:
         """No turn dispatches any more; `finish` still does."""
         self._stopped = True
-        if self._fill_planned is not None:
-            self._fill_planned.cancel()
+        for planned in (self._fill_planned, self._later):
+            if planned is not None:
+                planned.cancel()
 
     def finish(self) -> None:
         """Dispatch everything that is left, at once; the store is closing."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from engine.foundation.errors import CorruptRecord, DiskFull, OffsetOutOfRange
 from engine.store import MessageStore
+from engine.store.sound_records import copied_entries
 from tests.failing_disk import FailingDisk
+from tests.seeds import one_seed
 from tests.store_support import (
     Listener,
     abandon,
@@ -18,6 +21,7 @@ from tests.store_support import (
     runtime_on,
     small_config,
     turn,
+    until,
 )
 
 FILE_BYTES = 4096
@@ -190,3 +194,50 @@ async def test_a_copy_begins_where_the_log_of_its_source_does(
             assert bodies_of(store, queue_id=queue_id) == bodies_of(source, queue_id=queue_id)
     await source.close()
     await store.close()
+
+
+def found_in(data: bytes, *, with_requests: bool) -> tuple[object, ...] | str:
+    """What `copied_entries` finds, or why it refuses."""
+    try:
+        found = copied_entries(
+            data,
+            0,
+            file_size_bytes=FILE_BYTES,
+            delay_levels_ms=(1_000,),
+            with_requests=with_requests,
+        )
+        return found[1:]
+    except CorruptRecord as error:
+        return str(error)
+
+
+async def test_a_look_at_the_bytes_alone_finds_what_a_look_at_each_record_does(
+    tmp_path: Path,
+) -> None:
+    data, chance = log_bytes(await filled(tmp_path / "source", 30)), random.Random(one_seed())
+    assert found_in(data, with_requests=False) == found_in(data, with_requests=True)
+    kinds = set()
+    for _ in range(4_000):
+        place = chance.randrange(len(data))
+        flipped = data[place] ^ 1 << chance.randrange(8)
+        damaged = data[:place] + bytes([flipped]) + data[place + 1 :]
+        found = found_in(damaged, with_requests=False)
+        assert found == found_in(damaged, with_requests=True), f"{place}: {flipped}"
+        kinds.add(type(found))
+    assert kinds == {str, tuple}, "some bits are guarded, as those of a body, and others are not"
+
+
+async def test_what_comes_in_a_stream_is_dispatched_when_that_rests_and_not_before(
+    tmp_path: Path,
+) -> None:
+    source = await filled(tmp_path / "source")
+    store, data = await open_store(small_config(tmp_path / "copy")), log_bytes(source)
+    half = store.append_at(0, data[: len(data) // 2], more_follows=True)
+    await turn()
+    assert store.dispatch_behind_bytes == half, "more is on its way"
+    store.append_at(half, data[half:], more_follows=True)
+    assert store._queues.next_offset("TopicA", 1) == source._queues.next_offset("TopicA", 1)
+    await until(lambda: not store.dispatch_behind_bytes)
+    assert store.queues() == source.queues()
+    for topic, queue_id in source.queues():
+        assert bodies_of(store, topic, queue_id) == bodies_of(source, topic, queue_id)
