@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 
 from engine.broker.broker import Broker
 from engine.broker.config import BrokerConfig
+from engine.broker.replicating.raft_group import RaftGroup
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.namesrv.config import NameServerConfig
 from engine.namesrv.namesrv import NameServer
 from engine.protocol.bodies_auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from engine.protocol.codes import RequestCode, ResponseCode
 from engine.protocol.headers import (
+    ChangeReplicaRequestHeader,
     CreateTopicRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -28,11 +30,14 @@ from engine.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from engine.protocol.message_record import decode_records
+from engine.raft.events import Role as RaftRole
+from engine.raft.state import Sending, State
 from engine.remoting.signing import Credentials
 from engine.runtime import Runtime
 from engine.store import MessageStore
 from engine.store.config import StoreConfig
 from tests.simulation.cluster import LOG_FILE_BYTES, NAME_SERVER, NAMESRV_ADDRESS, VIRTUAL_HOSTS
+from tests.simulation.fault_cells import CELLS, Cell, Fault, Phase, Role
 from tests.simulation.raw_clients import RawClient
 from tests.simulation.world import World
 
@@ -46,6 +51,17 @@ PEERS = tuple(f"n{number}-{host}:40911" for number, host in enumerate(HOSTS))
 SHORT_LIVED = ("came-and-went-0", "came-and-went-1")
 
 
+class WatchedBroker(Broker):
+    """One whose node can be looked at from the beginning of its start."""
+
+    raft: RaftGroup | None = None
+
+    def _assemble(self, *parts: Any, **more: Any) -> Any:
+        running = super()._assemble(*parts, **more)
+        self.raft = running.services.raft
+        return running
+
+
 class BrokerGroup:
     """The three, up or down."""
 
@@ -54,6 +70,9 @@ class BrokerGroup:
         self.world = world
         self._settings = settings
         self.brokers: dict[str, Broker] = {}
+        self._nodes: dict[str, WatchedBroker] = {}
+        """Those that are up, or on their way."""
+        self._is_founded = False
         self._booting: set[str] = set()
         self.ends: list[str] = []
         """What ended brokers by itself, in words."""
@@ -75,7 +94,8 @@ class BrokerGroup:
 
         async def live(runtime: Runtime) -> None:
             self._booting.discard(host)
-            broker = Broker(runtime, replace(config_of(host), **(self._settings | other_settings)))
+            config = replace(config_of(host), **(self._settings | other_settings))
+            broker = self._nodes[host] = WatchedBroker(runtime, config)
             await broker.start()
             self.brokers[host] = broker
             await broker.wait()
@@ -94,9 +114,104 @@ class BrokerGroup:
                 self.ends.append(f"{host}: {error}")
                 self.crash(host, power_cut=False)
 
+    # ---- faults ------------------------------------------------------------------------------
+
     def crash(self, host: str, *, power_cut: bool) -> None:
+        self._count(host, Fault.POWER_CUT if power_cut else Fault.KILL)
         self.brokers.pop(host, None)
+        self._nodes.pop(host, None)
         self.world.node(host).crash(power_cut=power_cut)
+
+    def cut_off(self, host: str) -> None:
+        """No other reaches it, until the network is healed."""
+        self._count(host, Fault.CUT_OFF)
+        for other in HOSTS:
+            if other != host:
+                self.world.network.partition(host, other)
+
+    def hang_disk(self, host: str, for_s: float) -> None:
+        """Its disk does nothing for a while."""
+        self._count(host, Fault.HUNG_DISK)
+        until_s = asyncio.get_running_loop().time() + for_s
+        self.world.node(host).disk.still_until_s = until_s
+
+    def set_clock(self, host: str, ahead_ms: int) -> None:
+        if ahead_ms:
+            self._count(host, Fault.CLOCK_AHEAD)
+        self.world.node(host).set_by_ms = ahead_ms
+
+    def _count(self, host: str, fault: Fault) -> None:
+        if host in self._nodes:
+            CELLS[Cell(fault, self.role(host), self.phase())] += 1
+
+    def _states(self) -> dict[str, State]:
+        found = {}
+        for host, node in self._nodes.items():
+            if node.raft is not None and node.raft._raft is not None:
+                found[host] = node.raft._raft.state
+        return found
+
+    def role(self, host: str) -> Role:
+        """What a node is."""
+        state = self._states().get(host)
+        if state is None or not state.members.all:
+            return Role.NEWCOMER
+        if state.role is RaftRole.LEADER:
+            return Role.LEADER
+        if state.role is not RaftRole.FOLLOWER:
+            return Role.CANDIDATE
+        is_learner = any(state.node in one.members.learners for one in self._states().values())
+        return Role.LEARNER if is_learner else Role.FOLLOWER
+
+    def phase(self) -> Phase:
+        """What the group is at."""
+        states = self._states()
+        leads = [host for host, state in states.items() if state.role is RaftRole.LEADER]
+        self._is_founded = self._is_founded or bool(leads)
+        if not self._is_founded:
+            return Phase.FOUNDING
+        leads = [host for host in leads if self._reaches_a_majority(host, states)]
+        if not leads:
+            return Phase.ELECTION
+        state = max((states[host] for host in leads), key=lambda one: one.term)
+        if any(one.sending is Sending.FILES for one in state.peers.values()):
+            return Phase.CATCH_UP
+        if state.transfer is not None:
+            return Phase.HAND_OVER
+        if state.members.learners or not state.is_member_change_committed:
+            return Phase.MEMBERS
+        return Phase.STEADY
+
+    def _reaches_a_majority(self, host: str, states: dict[str, State]) -> bool:
+        network = self.world.network
+        reached = [states[one].node for one in states if not network.is_cut(host, one)]
+        return states[host].members.agree(reached)
+
+    # ---- what is known of it -----------------------------------------------------------------
+
+    async def leader(self) -> str:
+        """The host of whoever leads, once somebody does."""
+        await self.world.until("somebody leads", lambda: bool(self.masters()), within_s=30)
+        host = self.newest_master()
+        assert host is not None
+        return host
+
+    async def order(self, action: str, member: str) -> None:
+        """Order it of whoever leads, until it is done."""
+        for _ in range(40):
+            host = self.newest_master()
+            if host is not None:
+                raft = self.brokers[host].services.raft
+                assert raft is not None
+                header = ChangeReplicaRequestHeader(action=action, member=member)
+                try:
+                    await self.world.node(host).run(raft.orders.carry_out(header))
+                except TidemarkError:
+                    pass
+                else:
+                    return
+            await asyncio.sleep(0.5)
+        raise AssertionError(f"{action} {member} was not carried out")
 
     def masters(self) -> list[str]:
         return [host for host, broker in self.brokers.items() if broker.state.node.is_master]

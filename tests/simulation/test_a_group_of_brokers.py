@@ -8,7 +8,6 @@ import pytest
 
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.protocol.codes import ResponseCode
-from engine.protocol.headers import ChangeReplicaRequestHeader
 from tests.seeds import seeded
 from tests.simulation.broker_group import (
     GROUP,
@@ -34,13 +33,10 @@ async def fault(group: BrokerGroup) -> None:
     host = master if master is not None and choice.random() < 0.6 else choice.choice(HOSTS)
     kind = choice.random()
     if kind < 0.15:
-        still_s = asyncio.get_running_loop().time() + choice.uniform(0.5, 4)
-        world.node(host).disk.still_until_s = still_s
+        group.hang_disk(host, choice.uniform(0.5, 4))
         return
     if kind < 0.5:
-        for other in HOSTS:
-            if other != host:
-                world.network.partition(host, other)
+        group.cut_off(host)
         await asyncio.sleep(choice.uniform(0.5, 6))
         world.network.heal()
         return
@@ -79,24 +75,6 @@ def test_three_brokers_keep_what_they_acknowledged(seed: int) -> None:
     run_world(seed, story)
 
 
-async def order(group: BrokerGroup, action: str, member: str) -> None:
-    """Order it of whoever leads, until it is done."""
-    for _ in range(40):
-        host = group.newest_master()
-        if host is not None:
-            raft = group.brokers[host].services.raft
-            assert raft is not None
-            header = ChangeReplicaRequestHeader(action=action, member=member)
-            try:
-                await group.world.node(host).run(raft.orders.carry_out(header))
-            except TidemarkError:
-                pass
-            else:
-                return
-        await asyncio.sleep(0.5)
-    raise AssertionError(f"{action} {member} was not carried out")
-
-
 async def cut_off(world: World) -> None:
     """A leader that reaches nobody promises nothing, and forgets what it alone knows.
 
@@ -119,8 +97,7 @@ async def cut_off(world: World) -> None:
     await client.do(client.delete(SHORT_LIVED[0]))
     await client.do(client.make(SHORT_LIVED[0]))
     others = [one for one in HOSTS if one != host]
-    for other in others:
-        world.network.partition(host, other)
+    group.cut_off(host)
     questions = [
         asyncio.ensure_future(client.do(client.ask())),
         asyncio.ensure_future(client.do(ask_of_nobody(client))),
@@ -157,7 +134,7 @@ async def goes_on(group: BrokerGroup, client: GroupClient, host: str) -> None:
     """Whoever leads goes on where the topic that was made again is."""
     await group.world.until("somebody leads", lambda: bool(group.masters()), within_s=10)
     if group.newest_master() != host:
-        await order(group, "TRANSFER", PEERS[HOSTS.index(host)])
+        await group.order("TRANSFER", PEERS[HOSTS.index(host)])
     await group.world.until("it leads", lambda: group.newest_master() == host, within_s=10)
     client.ask_only(host)
     await client.do(client.put_into(SHORT_LIVED[0], b"next"))
@@ -206,9 +183,7 @@ async def lagging(world: World) -> None:
     client.ask_only(host)
     await client.do(client.make(SHORT_LIVED[0]))
     late = next(one for one in HOSTS if one != host)
-    for other in HOSTS:
-        if other != late:
-            world.network.partition(late, other)
+    group.cut_off(late)
     await client.do(client.delete(SHORT_LIVED[0]))
     await client.do(client.make(SHORT_LIVED[0]))
     await asyncio.sleep(1)
@@ -249,19 +224,12 @@ async def deposed_amid_a_deletion(world: World) -> None:
     sending = asyncio.ensure_future(client.do(client.send()))
     await world.until("another leads", lambda: group.newest_master() != host, within_s=20)
     await asyncio.gather(deletion, report, sending, return_exceptions=True)
-    new = await leader_of(group)
+    new = await group.leader()
     client.ask_only(new)
     await client.do(client.send())
     await world.until("all have the same log", group.is_level, within_s=30)
     assert not group.ends
     check(group, client, answers_min=3)
-
-
-async def leader_of(group: BrokerGroup) -> str:
-    await group.world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
-    host = group.newest_master()
-    assert host is not None
-    return host
 
 
 @seeded(4)
@@ -273,7 +241,7 @@ async def reported_amid_a_deletion(world: World) -> None:
     """While a leader's disk takes its time for a deletion nobody sets an offset of the topic."""
     group = BrokerGroup(world)
     await group.start()
-    host = await leader_of(group)
+    host = await group.leader()
     client = GroupClient(group)
     await client.start()
     client.ask_only(host)
@@ -306,10 +274,10 @@ async def clock_ahead(world: World) -> None:
     raft = group.brokers[host].services.raft
     assert raft is not None
     assert not raft.is_clock_ahead()
-    world.node(host).set_by_ms = 10_000
+    group.set_clock(host, 10_000)
     await world.until("another leads", lambda: group.newest_master() != host, within_s=10)
     await world.until("it knows", raft.is_clock_ahead, within_s=5)
-    new = group.brokers[await leader_of(group)].services.raft
+    new = group.brokers[await group.leader()].services.raft
     assert new is not None
     assert not new.is_clock_ahead()
 
@@ -323,12 +291,12 @@ async def full_disk(world: World) -> None:
     """A leader whose disk takes no more messages hands over."""
     group = BrokerGroup(world)
     await group.start()
-    host = await leader_of(group)
+    host = await group.leader()
     world.node(host).disk.free_bytes = 4000
     await world.until("another leads", lambda: group.newest_master() != host, within_s=60)
     client = GroupClient(group)
     await client.start()
-    client.ask_only(await leader_of(group))
+    client.ask_only(await group.leader())
     await client.do(client.send())
 
 
@@ -362,7 +330,7 @@ async def moved(world: World) -> None:
     client = GroupClient(group)
     await client.start()
     host = next(one for one in HOSTS if one != group.newest_master())
-    client.ask_only(await leader_of(group))
+    client.ask_only(await group.leader())
     await client.do(client.send())
     old, new = PEERS[HOSTS.index(host)], PEERS[HOSTS.index(host)].replace(":40911", ":40912")
     group.crash(host, power_cut=False)
@@ -370,8 +338,8 @@ async def moved(world: World) -> None:
     group.boot(host, raft_peers=peers)
     await asyncio.sleep(3)
     assert host not in group.brokers
-    await order(group, "REMOVE", old)
-    await order(group, "ADD", new)
+    await group.order("REMOVE", old)
+    await group.order("ADD", new)
     await world.until("it serves", lambda: host in group.brokers, within_s=30)
     await world.until("all have the same log", group.is_level, within_s=30)
     check(group, client, answers_min=1)
@@ -449,9 +417,7 @@ async def left_behind(world: World) -> None:
     late = next(one for one in HOSTS if one != host)
     work = asyncio.get_running_loop().create_task(client.run())
     await asyncio.sleep(1)
-    for other in HOSTS:
-        if other != late:
-            world.network.partition(late, other)
+    group.cut_off(late)
     await world.until("files of the log are full", lambda: log_end(group) > 40_000, within_s=200)
     await asyncio.sleep(3)
     for other in HOSTS:
@@ -494,8 +460,8 @@ async def lost_disk(world: World) -> None:
     name = PEERS[HOSTS.index(host)]
     await asyncio.sleep(3)
     assert host not in group.brokers, "somebody new serves before it belongs to the group"
-    await order(group, "REMOVE", name)
-    await order(group, "ADD", name)
+    await group.order("REMOVE", name)
+    await group.order("ADD", name)
     await world.until("the new one serves", lambda: host in group.brokers, within_s=30)
     third = next(one for one in HOSTS if one not in (host, group.newest_master()))
     group.crash(third, power_cut=True)

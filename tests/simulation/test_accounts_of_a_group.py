@@ -24,13 +24,6 @@ FIRST = Access(accounts=(Account(ROOT, admin=True),))
 OTHER_FILE = Access(accounts=(Account(ROOT, admin=True), Account(ELSE, admin=True)))
 
 
-async def leader_of(group: BrokerGroup) -> str:
-    await group.world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
-    host = group.newest_master()
-    assert host is not None
-    return host
-
-
 async def reach(client: GroupClient, host: str) -> None:
     """Until its connection of before a power cut or a partition is found to be dead."""
     client.ask_only(host)
@@ -60,7 +53,7 @@ async def story(world: World) -> None:
     root, shop = GroupClient(group), GroupClient(group)
     await root.start(ROOT)
     await shop.start(SHOP, "10.0.7.2")
-    first = await leader_of(group)
+    first = await group.leader()
     root.ask_only(first)
     await root.do(root.send())
     await refused(shop, first)
@@ -70,22 +63,22 @@ async def story(world: World) -> None:
     await root.do(root.allow("shop", f"Topic:{TOPIC}", "Pub"))
     await shop.do(shop.send())
     group.crash(first, power_cut=False)
-    second = await leader_of(group)
+    second = await group.leader()
     shop.ask_only(second)
     await shop.do(shop.send())
     with pytest.raises(RequestRefused):
         await shop.do(shop.report(1))
     group.boot(first)
     await world.until("all have the same log", group.is_level, within_s=30)
-    root.ask_only(await leader_of(group))
+    root.ask_only(await group.leader())
     await root.do(root.put_user(RequestCode.AUTH_UPDATE_USER, "shop", password=NEW))
-    await refused(shop, await leader_of(group))
+    await refused(shop, await group.leader())
     await asyncio.sleep(6)  # Snapshots are written.
     for host in HOSTS:
         group.crash(host, power_cut=True)
     for host in HOSTS:
         group.boot(host)
-    await refused(shop, await leader_of(group))
+    await refused(shop, await group.leader())
     await world.until("all have the same log", group.is_level, within_s=30)
     found = [digest(group.brokers[host], 0)["accounts"] for host in HOSTS]
     assert found[0] == found[1] == found[2]
@@ -96,11 +89,10 @@ async def story(world: World) -> None:
 
 async def remove_while_cut_off(group: BrokerGroup, root: GroupClient, names: list[str]) -> None:
     """A leader that reaches nobody removes a user, which nobody agrees on: it comes back."""
-    old = await leader_of(group)
+    old = await group.leader()
     others = [host for host in HOSTS if host != old]
     await reach(root, old)
-    for other in others:
-        group.world.network.partition(old, other)
+    group.cut_off(old)
     with pytest.raises(TidemarkError):
         await root.do(root.delete_user("shop"))
     await group.world.until("another leads", lambda: group.newest_master() in others, within_s=20)
@@ -109,7 +101,7 @@ async def remove_while_cut_off(group: BrokerGroup, root: GroupClient, names: lis
     for host in HOSTS:
         accounts = group.brokers[host].state.accounts
         assert [one.credentials.access_key for one in accounts.all()] == names, host
-    await reach(root, await leader_of(group))
+    await reach(root, await group.leader())
     await root.do(root.delete_user("shop"))
     await group.world.until("all have the same log", group.is_level, within_s=30)
     assert all(group.brokers[host].state.accounts.find("shop") is None for host in HOSTS)

@@ -27,13 +27,6 @@ ENDS = 6
 WAITS_S = 3.0
 
 
-async def leader_of(group: BrokerGroup) -> str:
-    await group.world.until("somebody leads", lambda: bool(group.masters()), within_s=20)
-    host = group.newest_master()
-    assert host is not None
-    return host
-
-
 async def reached(client: GroupClient, host: str) -> None:
     """Its connections of before a power cut are found to be dead."""
     client.ask_only(host)
@@ -62,7 +55,7 @@ async def ends(world: World) -> None:
     client = GroupClient(group)
     await client.start()
     for _ in range(ENDS):
-        host = await leader_of(group)
+        host = await group.leader()
         await reached(client, host)
         half, body = await client.do(client.send_half()), client.sent[-1]
         ending = asyncio.ensure_future(client.do(client.end(half, body)))
@@ -70,16 +63,16 @@ async def ends(world: World) -> None:
         group.crash(host, power_cut=True)
         with suppress(TidemarkError):
             await ending
-        new = await leader_of(group)
+        new = await group.leader()
         is_there = body in bodies(group.brokers[new].state.store, TOPIC)
         assert is_there or body not in client.acknowledged
         assert is_open(group, new, half) is not is_there
         group.boot(host)
         await world.until("all have the same log", group.is_level, within_s=30)
-        await reached(client, await leader_of(group))
+        await reached(client, await group.leader())
         if not is_there:
             await client.do(client.end(half, body))
-    leader = await leader_of(group)
+    leader = await group.leader()
     follower = next(host for host in HOSTS if host != leader)
     group.crash(follower, power_cut=False)
     group.boot(follower, transaction_op_batch_interval_ms=100)
@@ -101,7 +94,7 @@ async def deliveries(world: World) -> None:
     await group.start()
     client = GroupClient(group)
     await client.start()
-    first = await leader_of(group)
+    first = await group.leader()
     client.ask_only(first)
     await client.do(client.make(SHORT_LIVED[0]))
     for topic in (TOPIC, SHORT_LIVED[0], TOPIC):
@@ -110,13 +103,13 @@ async def deliveries(world: World) -> None:
     await asyncio.sleep(WAITS_S)
     assert len(bodies(group.brokers[first].state.store, TOPIC)) == 2
     group.crash(first, power_cut=True)
-    second = await leader_of(group)
+    second = await group.leader()
     await reached(client, second)
     await client.do(client.send_later(TOPIC))
     await asyncio.sleep(world.random.uniform(0.9, 1.3))  # It is delivered just before, or after.
     group.crash(second, power_cut=True)
     group.boot(first)
-    await leader_of(group)
+    await group.leader()
     group.boot(second)
     await asyncio.sleep(WAITS_S)
     await world.until("all have the same log", group.is_level, within_s=30)
@@ -139,13 +132,12 @@ async def undelivered(world: World) -> None:
     await group.start()
     client = GroupClient(group)
     await client.start()
-    host = await leader_of(group)
+    host = await group.leader()
     client.ask_only(host)
     await client.do(client.send_later(TOPIC))
     others = [one for one in HOSTS if one != host]
     await asyncio.sleep(0.6)
-    for other in others:
-        world.network.partition(host, other)
+    group.cut_off(host)
     delays = group.brokers[host].state.delay_levels
     await world.until("it is delivered there", lambda: delays.cursors().get(1) == 1, within_s=2)
     for other in others:
@@ -153,7 +145,7 @@ async def undelivered(world: World) -> None:
     await world.until("another leads", lambda: group.newest_master() in others, within_s=20)
     world.network.heal()
     await world.until("all have the same log", group.is_level, within_s=30)
-    new = await leader_of(group)
+    new = await group.leader()
     assert not bodies(group.brokers[host].state.store, TOPIC), "it is not taken back"
     raft = group.brokers[new].services.raft
     assert raft is not None

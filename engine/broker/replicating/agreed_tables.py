@@ -332,8 +332,9 @@ class AgreedTables:
             await asyncio.wait(list(self._tasks))
         self._is_deposed = False
         await self._hold(read_snapshot(self._file))
+        self.is_saved = True  # Until the log says more.
         await self._store.follow(self)
-        self.is_sound = self.is_saved = True
+        self.is_sound = True
 
     async def take(self, tables: bytes, log_begin: int) -> None:
         """Hold what a leader's tables say: of this log, which is to begin there, everything is

@@ -243,7 +243,8 @@ class TimeWheel:
         if saved is None or not is_of_use:
             saved = _Snapshot(self._first_record(end_offset), (), (0, 0))
             self._logs.clear()
-        self._applied = saved.applied_offset
+        # What the log has no more is void, or was put again before it went.
+        self._applied = max(saved.applied_offset, min(self._store.physical_min, end_offset))
         marks = saved.marks if self._earlier is None else (*saved.marks, self._earlier)
         self._delivered, self._sent = Delivered(marks), Delivered(marks)
         self._announced.clear()
@@ -524,9 +525,8 @@ class TimeWheel:
             self._file.report_missing(self._observer, MADE_AGAIN)
         self._earlier = mark_of_rocketmq(self._disk, self._rocketmq_path, self._store)
         self.cut(self._store.physical_max)
-        if self._saved is not None and self._applied != self._saved.applied_offset:
+        if self._saved is not None and self._applied < self._saved.applied_offset:
             self._report(f"{self._logs.folder} lacks entries that it had")
-        self._applied = max(self._applied, self._store.physical_min)
         await self._store.follow(self)
         self._next_record = self._store.max_offset(TIMER_TOPIC, 0)
         self.enqueued.clear()  # What this start has read again.
