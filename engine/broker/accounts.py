@@ -22,10 +22,6 @@ from engine.remoting.accounts import Account, Accounts, AccountsWatch
 from engine.remoting.gate import Gate
 
 
-def _ignore() -> None:
-    """Nobody agrees with others on them."""
-
-
 class AgreedAccounts:
     """Those of one broker."""
 
@@ -38,7 +34,7 @@ class AgreedAccounts:
         }
         self.is_agreed = False
         """Are these the group's, and no more the file's?"""
-        self.on_changed: Callable[[], None] = _ignore
+        self.on_changed: Callable[[], None] = lambda: None
         """Called when other accounts are held, or for another reason."""
         if access.source is not None:
             gate.look = AccountsWatch(access.source, access.accounts, self._take_file).look

@@ -221,20 +221,12 @@ def _raft_group(
 def _replica_marks(
     state: BrokerState, replication: Replication, raft: RaftGroup | None
 ) -> ReplicaMarks:
-    if raft is not None:
-        return assembled(
-            ReplicaMarks,
-            state,
-            replicas=raft.orders.replicas,
-            needed=lambda: 1,
-            mode=lambda: BROKER_ROLE,
-        )
     return assembled(
         ReplicaMarks,
         state,
-        replicas=replication.service.replicas,
-        needed=lambda: replication.acknowledgements.needed,
-        mode=lambda: state.node.config.broker_role.value,
+        replicas=replication.service.replicas if raft is None else raft.orders.replicas,
+        needed=lambda: 1 if raft is not None else replication.acknowledgements.needed,
+        mode=lambda: BROKER_ROLE if raft is not None else state.node.config.broker_role.value,
     )
 
 

@@ -203,10 +203,6 @@ def check_attributes(config: SubscriptionGroupConfig) -> None:
         )
 
 
-def _ignore(group: str) -> None:
-    del group
-
-
 class GroupConfigs:
     """The table of one broker."""
 
@@ -221,7 +217,7 @@ class GroupConfigs:
         """
         self.counter = 0
         """Counter of the data version."""
-        self.on_changed: Callable[[str], None] = _ignore
+        self.on_changed: Callable[[str], None] = lambda _group: None
         """Called with a group whose settings were set or removed."""
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:

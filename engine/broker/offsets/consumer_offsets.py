@@ -101,9 +101,9 @@ class ConsumerOffsets:
         """Counter of the data version."""
         self.changed = False
         """Does memory differ from what was persisted last?"""
-        self.on_set: Callable[[QueueKey], None] | None = None
+        self.on_set: Callable[[QueueKey], None] = lambda _key: None
         """Called when the offset of a queue is set; whoever agrees with others on it is."""
-        self.on_forgotten: Callable[[str, str], None] | None = None
+        self.on_forgotten: Callable[[str, str], None] = lambda _topic, _group: None
         """Called with the topic and the group of offsets that go."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, *, now_ms: int) -> Commit:
@@ -372,8 +372,7 @@ class ConsumerOffsets:
         for one in lowered:
             key = (one.group, one.topic, one.queue_id)
             self._moved[key] = None
-            if self.on_set is not None:
-                self.on_set(key)
+            self.on_set(key)
         return lowered
 
     def is_being_forgotten(self, topic: str, group: str) -> bool:
@@ -410,8 +409,7 @@ class ConsumerOffsets:
         self._committed.setdefault((topic, group), {})[queue_id] = offset
         self._moved[group, topic, queue_id] = None
         self.changed = True
-        if self.on_set is not None:
-            self.on_set((group, topic, queue_id))
+        self.on_set((group, topic, queue_id))
 
     def _note_setback(self, topic: str) -> None:
         self._setbacks_count += 1
@@ -437,8 +435,7 @@ class ConsumerOffsets:
             if queues is None:  # Its topic and its group are forgotten at the same time.
                 continue
             self._note_setback(topic)
-            if self.on_forgotten is not None:
-                self.on_forgotten(topic, group)
+            self.on_forgotten(topic, group)
             self._count -= len(queues)
             self._resets.pop((topic, group), None)
             for queue_id in queues:  # Only what has an offset was reported, or is to be.

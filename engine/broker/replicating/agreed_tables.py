@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from engine.broker.accounts import AgreedAccounts
@@ -111,13 +112,12 @@ class AgreedTables:
         """Called when a deletion cannot be carried out: this node cannot go on."""
         self._deletions: dict[int, asyncio.Future[None]] = {}
         """Where the record of a deletion ends that was not carried out → who waits for it."""
-        self._carrying: dict[int, str] = {}
+        self._carrying: dict[int, tuple[str, asyncio.Task[None]]] = {}
         """Those that are being carried out, by where their records end."""
         self._is_deposed = False
         """Led this node, and are its tables still to go back to what was agreed on?"""
         self._terms_ended = 0
         """How often this node led and does not any more."""
-        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def attach(self) -> None:
         """Hear of what changes in the tables, and of what is appended to the log."""
@@ -230,7 +230,7 @@ class AgreedTables:
         self._deletions[end] = done
         await asyncio.wait([done])
         if done.cancelled():
-            if topic not in self._carrying.values():
+            if all(topic != carried for carried, _ in self._carrying.values()):
                 self._allow(topic)
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
@@ -263,18 +263,17 @@ class AgreedTables:
         if end in self._carrying:
             return
         if end in self._deletions:
-            self._carrying[end] = topic
             task = asyncio.get_running_loop().create_task(self._carry_out(topic, record))
-            self._tasks[task] = None
-            task.add_done_callback(self._deletion_ended)
+            self._carrying[end] = topic, task
+            task.add_done_callback(partial(self._deletion_ended, end))
             return
         # It was carried out; the tables are being made again from a snapshot of before.
         self._topics.delete(topic)
         for _ in self._offsets.forget_topic(topic):
             pass
 
-    def _deletion_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task)
+    def _deletion_ended(self, end: int, task: asyncio.Task[None]) -> None:
+        del self._carrying[end]
         if not task.cancelled() and (error := task.exception()) is not None:
             self.on_failed(error)
 
@@ -286,7 +285,6 @@ class AgreedTables:
             except RequestRefused as error:
                 _log.warning("topic %s is not deleted yet: %s", topic, error)
                 await asyncio.sleep(RETRY_MS / SECOND_MS)
-        del self._carrying[_end_of(record)]
         done = self._deletions.pop(_end_of(record), None)
         if done is not None and not done.done():
             done.set_result(None)
@@ -328,8 +326,8 @@ class AgreedTables:
         Raises CorruptRecord, and OffsetOutOfRange when the log begins behind it.
         """
         await self._deletions_ended()  # What is under way was begun by the leader of before.
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
+        while self._carrying:
+            await asyncio.wait([task for _, task in self._carrying.values()])
         self._is_deposed = False
         await self._hold(read_snapshot(self._file))
         self.is_saved = True  # Until the log says more.

@@ -158,7 +158,7 @@ class Topics:
         self._moved: dict[str, None] = {}
         """Topics made, changed or deleted since `take_moved`."""
         self._on_made = on_made
-        self.on_put: Callable[[str], None] | None = None
+        self.on_put: Callable[[str], None] = lambda _topic: None
         """Called with a topic that was made or changed; whoever agrees with others on it is."""
 
     def add_system_topics(
@@ -275,8 +275,7 @@ class Topics:
             self._untold[name] = None
         if is_new:
             self._on_made(name)
-        if self.on_put is not None:
-            self.on_put(name)
+        self.on_put(name)
         return config
 
     def check_room(self, names: Iterable[str]) -> None:
