@@ -86,10 +86,13 @@ def admin_session(
 
 
 def said_by_mqadmin(checks: JavaChecks, folder: Path, *words: str) -> str:
-    """What `mqadmin` prints for one sub-command with its options, in a JVM of its own."""
+    """What `mqadmin` prints for one sub-command with its options, in a JVM of its own; it signs as
+    conf/tools.yml of the folder says, if that is there.
+    """
     command = [
         *(str(checks.java_home / "bin" / "java"), "-XX:TieredStopAtLevel=1"),
-        *(f"-Duser.home={folder}", "-cp", checks.class_path),
+        *(f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"),
+        *("-cp", checks.class_path),
         *("org.apache.rocketmq.tools.command.MQAdminStartup", *words),
     ]
     done = subprocess.run(
