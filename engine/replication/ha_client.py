@@ -195,6 +195,7 @@ class HaClient:
                 connection.tick(self._runtime.clock.steady_ms())
             if connection.ended.done():
                 connection.ended.result()
+            self._note(Following.SEARCHING, "it takes nothing from its master any more")
         finally:
             connection.close()
 

@@ -118,6 +118,25 @@ async def test_a_master_that_refuses_its_figures_is_asked_again(tmp_path: Path) 
         await stage.caught_up()
 
 
+async def test_who_was_a_slave_once_follows_nobody_until_it_is_compared_again(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as stage:
+        role = ["SLAVE"]
+        stage.client = HaClient(
+            runtime_on(),
+            stage.slave,
+            find_master=stage.find_master,
+            is_slave=lambda: role == ["SLAVE"],
+            tls=None,
+        )
+        stage.put(b"a message")
+        stage.follow()
+        await eventually(lambda: stage.client.following is Following.FOLLOWING)
+        role[:] = ["MASTER"]
+        await eventually(lambda: stage.client.following is Following.SEARCHING)
+
+
 async def test_without_a_slave_a_put_is_not_acknowledged(tmp_path: Path) -> None:
     async with pair(tmp_path) as stage:
         first = stage.acknowledgements.when_met(0, stage.put(b"alone"))
