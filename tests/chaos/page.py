@@ -78,7 +78,8 @@ at once; a former master whose log is another one is cut as by `replica rebuild 
 """
 WAITS: Final = " A send is acknowledged by both: nobody is answered while one is away."
 SYNC_HELD: Final = """
-Held in the end: as above, but for offsets, which a slave copies each 5 s.
+Held in the end: as above of messages. A slave copies offsets each 5 s: they were not asked for, and
+logs not compared.
 """
 ASYNC_HELD: Final = """
 Lost in all: {lost} messages; the rebuilds reported {cut} that they cut, unacknowledged ones among
@@ -99,13 +100,14 @@ Faults = Mapping[str, tuple[str, Callable[..., Any]]]
 
 def page(outcomes: Mapping[str, Outcome], *, title: str, command: str) -> str:
     """All of it; `outcomes` by mode."""
-    written = HEAD.format(
+    head = HEAD.format(
         title=title,
         command=command,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         processors=os.cpu_count(),
         load=os.getloadavg()[1],
     )
+    written = "\n\n".join(_filled(one) for one in head.split("\n\n")) + "\n"
     if len(outcomes) > 1:
         written += SUMMARY + "".join(_class(outcomes, name) for name in CLASSES) + SUMMARY_NOTE
     for mode, outcome in outcomes.items():
@@ -144,10 +146,14 @@ def _lost(outcome: Outcome, of_it: Sequence[Played]) -> int:
 
 
 def _section(text: str, outcome: Outcome, **words: object) -> str:
-    """A heading, and a paragraph in lines as long as others."""
+    """A heading, and a paragraph."""
     words |= {"faults": len(outcome.played), "sends": _sends(outcome)}
     heading, paragraph = text.format(**words).split("\n\n")
-    return f"\n{heading}\n\n{fill(paragraph, 100, break_on_hyphens=False)}\n"
+    return f"\n{heading}\n\n{_filled(paragraph)}\n"
+
+
+def _filled(paragraph: str) -> str:
+    return fill(paragraph, 100, break_on_hyphens=False)
 
 
 def _group(outcome: Outcome) -> str:
