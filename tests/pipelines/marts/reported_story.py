@@ -20,11 +20,11 @@ class Emitter(BronzeWriter):
         self._rows = rows
         self._horizon_us = 0
 
-    def ship(self) -> None:
+    def ship(self, *, shipped_s: float | None = None) -> None:
         """Everything reported up to now can be read."""
         clock_us = self.now_us
         self._horizon_us = self.now_us = max(self.now_us, self._horizon_us)
-        super().ship()
+        super().ship(shipped_s=shipped_s)
         self.now_us = clock_us
 
     def boot(self, *, clean: bool = False) -> None:
