@@ -11,7 +11,7 @@ from tests.interop.java_clients import CHECK_TIMEOUT_S, CHECKS, OURS_ALONE, Java
 from tests.interop.our_engine import OurEngine
 
 EVERY = (*CHECKS, *OURS_ALONE)
-AT_ONCE = 3
+AT_ONCE = 5
 """Each has topics and groups of its own, and mostly waits: for a rebalance of the Java client."""
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from demo.ports import free_broker_port
 from demo.rocketmq import BROKER, OPENS, Installation, broker_properties, configure
 from engine.protocol.bodies_admin import HaRuntimeInfo
@@ -152,6 +154,9 @@ def test_mqadmin_shows_the_epochs_of_our_broker(tmp_path: Path) -> None:
     assert "epoch:1" in said.replace(" ", "").replace("=", ":"), said
 
 
+# A third real cluster. The answer that an observer reads is decoded above, and what it reports of
+# slaves is held by tests/integration/observer on brokers of ours.
+@pytest.mark.slow
 def test_an_observer_reports_how_far_the_slave_of_a_real_master_is(tmp_path: Path) -> None:
     settings = {"brokerRole": "SYNC_MASTER", "mappedFileSizeCommitLog": str(FILE_BYTES)}
     watched = tmp_path / "home" / "DefaultCluster" / "broker-a" / "observer"

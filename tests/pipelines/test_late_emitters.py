@@ -39,7 +39,8 @@ pytestmark = pytest.mark.timeout(900)
 
 CUT_OFF, BACK, END = 40, 120, 140
 """Seconds in which broker-b reaches the lake until, and again from."""
-NEVER = 10**9
+SHIP_EVERY, NEVER = 10, 10**9
+"""Seconds from shipment to shipment."""
 B = "cluster-1/broker-b/0"
 
 
@@ -62,8 +63,8 @@ def write_story(
 
     def both(seconds: int, *, b_ships: bool = True) -> None:
         for _ in range(0, seconds, 20):
-            a.run(20)
-            b.run(20, ship_every=4 if b_ships else NEVER)
+            a.run(20, ship_every=SHIP_EVERY)
+            b.run(20, ship_every=SHIP_EVERY if b_ships else NEVER)
             if kills is not None and kills.random() < 0.5:
                 killed(lake, after_s=kills.random() * 0.4)
             if judges:

@@ -26,7 +26,7 @@ from tests.pipelines.in_process import driver_of, run_to_the_end
 
 pytestmark = pytest.mark.timeout(900)
 
-AGED = 2_500
+AGED = 1_000
 """Entries that an earlier version has left in each table."""
 ROWS = 300
 

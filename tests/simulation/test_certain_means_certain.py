@@ -140,7 +140,7 @@ async def killing(cluster: WatchedCluster) -> None:
     await asyncio.sleep(DRAINED_S)  # Who was answered where to begin has begun.
 
 
-@seeded(3)
+@seeded(2)
 def test_what_was_called_certain_is_consumed_twice_and_nothing_comes_again_unforeseen(
     seed: int, tmp_path: Path
 ) -> None:

@@ -76,7 +76,7 @@ def damage(world: World, file: Path, spared: tuple[int, int]) -> None:
     world.damaged += 1
 
 
-@seeded(2)
+@seeded(1)
 def test_damaged_rows_end_no_centre_and_hold_up_no_job_of_others(seed: int, tmp_path: Path) -> None:
     loop = VirtualLoop(random.Random(f"{seed}/interleaving"))
     database = Database.at(sqlite_address(tmp_path))

@@ -129,7 +129,7 @@ async def power_cuts(world: World, *, consumers_too: bool) -> None:
     assert rack.promised, "a run in which nothing was promised proves nothing"
 
 
-@seeded(10)
+@seeded(5)
 @pytest.mark.parametrize("consumers_too", [True, False], ids=["consumers die", "consumers live"])
 def test_no_table_overtakes_the_log_and_all_that_is_promised_is_delivered(
     seed: int, consumers_too: bool

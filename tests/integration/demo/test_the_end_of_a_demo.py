@@ -50,8 +50,10 @@ def live_until_signal(actor: Actor, *, delay_s: float) -> None:
             stop_all([actor])
 
 
+# The first process takes what its actors' starting has in common with the others.
 @pytest.mark.parametrize(
-    "newborn", ["broker", pytest.param("pipeline", marks=pytest.mark.slow), "ledger-2"]
+    "newborn",
+    ["broker", *(pytest.param(one, marks=pytest.mark.slow) for one in ("pipeline", "ledger-2"))],
 )
 def test_two_signals_at_the_birth_of_a_process_leave_none_of_the_demo(
     tmp_path: Path, newborn: str

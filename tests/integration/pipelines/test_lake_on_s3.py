@@ -23,7 +23,7 @@ from tests.integration.pipelines.s3_server import BUCKET, ROOT, s3_server
 from tests.racing_drivers import opened, recorded_at_once
 
 TIDEMARK = str(Path(sys.executable).parent / "tidemark")
-SHIPMENTS = 3
+SHIPMENTS = 2
 TABLE = CONSUME_OFFSETS.name
 
 

@@ -382,6 +382,8 @@ class TestResults:
         assert one() == (False, 0)
 
 
+# What executors run is run here by every other test; `TestCommand` has it run by Spark.
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # Spark starts for it when it runs alone.
 def test_executors_of_spark_find_the_same(spark: SparkSession, lake: CheckedLake) -> None:
     lake.answer("retry_flow", group="billing", difference=2, sent_back=2)

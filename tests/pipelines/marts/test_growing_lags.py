@@ -240,7 +240,8 @@ def test_who_is_late_before_its_first_window_is_full_is_not_well() -> None:
     assert {row["state"] for row in late} == {"UNKNOWN", "STALLED"}
 
 
-@pytest.mark.parametrize("every_s", [1, 2, 5])
+# Looks of each second cost as much as those of two and of five together.
+@pytest.mark.parametrize("every_s", [pytest.param(1, marks=pytest.mark.slow), 2, 5])
 def test_no_lag_that_grows_by_the_second_is_ok_however_often_it_is_seen(every_s: int) -> None:
     chance = np.random.default_rng(every_s)
     works = [by_the_second(chance, seconds=300) for _ in range(100)]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.telemetry.tables import BY_NAME
@@ -21,6 +21,7 @@ from pipelines.marts.offset_health import MART as OFFSET_HEALTH
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.retry_flow import MART as RETRY_FLOW
 from pipelines.staging.facts import FACT_TABLES
+from tests.amounts import examples
 from tests.pipelines import partition
 from tests.pipelines.bronze_lake import bronze_table
 from tests.pipelines.gold_lake import SHORT
@@ -134,7 +135,7 @@ def _micros(row: dict[str, Any]) -> int:
     return int(moment.timestamp()) * SECOND + moment.microsecond
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, in_full=60)
 @given(HISTORIES, st.data())
 def test_the_balance_sheet_of_failed_messages_is_what_the_ledger_comes_to(
     history: list[What], data: st.DataObject
@@ -161,7 +162,7 @@ def test_the_balance_sheet_of_failed_messages_is_what_the_ledger_comes_to(
         assert row["overdue"] == max(0, totals["due"] - totals["delivered"])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25, in_full=60)
 @given(HISTORIES, st.data())
 def test_the_health_of_offsets_is_what_the_ledger_comes_to(
     history: list[What], data: st.DataObject
