@@ -205,7 +205,9 @@ def copied_entries(
         if not with_requests and at + RECORD_BYTES_MIN <= length:
             plain = plain_record(data, at, min(file_end, length), offset + at)
         if plain is None:
-            size, request = _entry(data, at, file_end - at, offset + at, delay_levels_ms)
+            size, request = _entry(
+                data, at, offset + at, room=file_end - at, delay_levels_ms=delay_levels_ms
+            )
             if at + size > length:
                 break
             if request is None:
@@ -222,7 +224,7 @@ def copied_entries(
 
 
 def _entry(
-    data: bytes, at: int, room: int, place: int, delay_levels_ms: Sequence[int]
+    data: bytes, at: int, place: int, *, room: int, delay_levels_ms: Sequence[int]
 ) -> tuple[int, DispatchRequest | None]:
     """The size of an entry, which may end behind `data`, and what dispatch reads of it; None for a
     blank, and for one that does. Raises CorruptRecord.
