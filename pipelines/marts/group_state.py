@@ -55,7 +55,7 @@ from pipelines.marts.judging.arrivals import (
     shipped_by_emitter,
 )
 from pipelines.marts.judging.judged_rows import PERIOD_US
-from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, numbers
+from pipelines.marts.judging.packed import UNKNOWN, Flags, as_column, as_run, numbers, places
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.judging.queues import NAME as JUDGED_QUEUES
@@ -425,9 +425,11 @@ def _take(known: _Known, rows: JudgedFigures, tick_us: int) -> tuple[Flags, Posi
     batch = rows.by_tick.get(tick_us)
     if batch is None:
         return turned, np.empty(0, np.int64)
-    number = rows.number[batch]
+    run = as_run(batch)
+    number = rows.number[run]
+    at = as_run(number)
     for name, column in known.figures.items():
-        column[number] = rows.figures[name][batch]
+        column[at] = rows.figures[name][run]
     groups = known.group_of[number]
     known.is_changed[groups] = True
     turned[groups[rows.turned[batch]]] = True
@@ -478,7 +480,8 @@ def _summed(
     groups = np.flatnonzero(has_queue)
     rank = np.cumsum(has_queue) - 1
     code, count = rank[of_group], len(groups)
-    figures = {name: column[chosen] for name, column in known.figures.items()}
+    at = places(chosen, len(known.group_of))
+    figures = {name: column[at] for name, column in known.figures.items()}
     lag, queues_known = sum_of(code, count, figures["lag"])
     unfinished, open_known = sum_of(code, count, figures["open"])
     waited_us = time_lag_us(tick_us, figures["waiting_since_us"])

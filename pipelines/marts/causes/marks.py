@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.lake.schemas import KEY_TEXT
-from pipelines.marts.judging.packed import UNKNOWN, Flags, numbers
+from pipelines.marts.judging.packed import UNKNOWN, Flags, as_run, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import own_numbers, with_rows
 from pipelines.marts.keys import QUEUE_FIELDS, positions_of
@@ -114,7 +114,7 @@ class Marks:
 
     def take(self, rows: Positions, slot: int) -> None:
         """Some rows of the facts, in order; all lie in one slot."""
-        order = rows[np.argsort(self.number[rows], kind="stable")]
+        order = as_run(rows[np.argsort(self.number[as_run(rows)], kind="stable")])
         number = self.number[order]
         is_first = np.append(True, number[1:] != number[:-1])
         is_last = np.append(is_first[1:], True)

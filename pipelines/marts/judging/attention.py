@@ -25,7 +25,7 @@ from pipelines.marts.judging import keeping, progress, queue_courses, swings
 from pipelines.marts.judging.growths import Growths
 from pipelines.marts.judging.heads import OF_SAMPLE, Heads, Passed, Usual
 from pipelines.marts.judging.news import FIGURES, REWIND_MEMORY_US
-from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, places
+from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, as_run, places
 from pipelines.marts.judging.progress import open_messages
 from pipelines.marts.judging.queue_courses import LagCourses, Lags, passages
 from pipelines.marts.judging.rules import (
@@ -215,15 +215,16 @@ class Attention:
 
     def take(self, rows: Positions, news: Mapping[str, Positions], tick_us: int) -> None:
         """The last row of each of some queues, as of this tick; `reports` are the sum so far."""
-        self.columns["changed_us"][rows] = tick_us
-        self.columns["due_us"][rows] = 0
-        is_newer = news["seq"] > self.columns["seq"][rows]
+        at = as_run(rows)
+        self.columns["changed_us"][at] = tick_us
+        self.columns["due_us"][at] = 0
+        is_newer = news["seq"] > self.columns["seq"][at]
         if not is_newer.all():  # A clock was ahead: newer rows have been seen before.
-            rows, news = rows[is_newer], Chosen(news, np.flatnonzero(is_newer))
-        self.columns["is_gone"][rows] = 0
+            at, news = rows[is_newer], Chosen(news, np.flatnonzero(is_newer))
+        self.columns["is_gone"][at] = 0
         for name in (*FIGURES, "client"):
             if name != "reports":
-                self.columns[name][rows] = news[name]
+                self.columns[name][at] = news[name]
 
     def end(self, rows: Positions, below_seq: int) -> Positions:
         """What was reported on these queues before this seq speaks of nothing any more; returns the

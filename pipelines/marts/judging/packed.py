@@ -47,6 +47,13 @@ def places(rows: Positions, count: int) -> Positions | slice:
     return slice(None) if len(rows) == count else rows
 
 
+def as_run(rows: Positions) -> Positions | slice:
+    """Rows; as a slice where each lies right behind the one before, which copies nothing."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and (np.diff(rows) == 1).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
 def as_column(values: Positions, kind: pa.DataType | None = None) -> pa.Array:
     """The numbers as a column; null where one is UNKNOWN."""
     unknown = values == UNKNOWN

@@ -65,7 +65,7 @@ from pipelines.marts.judging.news import (
     falls_arrived,
     samples_arrived,
 )
-from pipelines.marts.judging.packed import UNKNOWN, Flags, flags, numbers
+from pipelines.marts.judging.packed import UNKNOWN, Flags, as_run, flags, numbers
 from pipelines.marts.judging.queue_numbers import NAME as QUEUE_NUMBERS
 from pipelines.marts.judging.queue_numbers import with_rows
 from pipelines.marts.judging.rules import KINDS, RULES, STATES
@@ -447,12 +447,13 @@ def _walk(walk: _Walk, made: JudgedRows) -> dict[str, int]:
 def _take(
     attention: Attention, news: Arrived, rows: Positions, scratch: Positions, *, tick_us: int
 ) -> None:
-    number = news.number[rows]
+    run = as_run(rows)
+    number = news.number[run]
     everything = len(attention.chosen) == len(scratch)
     places = number if everything else np.searchsorted(attention.chosen, number)
-    np.add.at(attention.columns["reports"], places, news.columns["reports"][rows])
+    np.add.at(attention.columns["reports"], places, news.columns["reports"][run])
     is_last = last_of(number, scratch)
-    chosen = rows[is_last]
+    chosen = as_run(rows[is_last])
     found = {name: column[chosen] for name, column in news.columns.items()}
     attention.take(places[is_last], found, tick_us)
 

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from pipelines.base.settings import HOUR_US, SECOND_US, Evaluation
-from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags
+from pipelines.marts.judging.packed import NEVER, UNKNOWN, Flags, places
 from pipelines.marts.mart import Positions
 
 _TURNS: Final = (
@@ -94,6 +94,11 @@ def begin(count: int) -> Swings:
     return swings
 
 
+def _column(swings: Swings, name: str, rows: Positions) -> Positions:
+    column: Positions = swings[_ROW[name]]
+    return column[places(rows, len(column))]
+
+
 def note(
     swings: Swings,
     rows: Positions,
@@ -106,14 +111,14 @@ def note(
     """The lag of a tick; moved: messages that came, or were finished, in the window, whichever is
     more, UNKNOWN where it is. Where is_new, all that was known before is forgotten.
     """
-    is_new = is_new | (lag == UNKNOWN) | (swings[_ROW["extreme"]][rows] == UNKNOWN)
+    is_new = is_new | (lag == UNKNOWN) | (_column(swings, "extreme", rows) == UNKNOWN)
     new = np.flatnonzero(is_new)
     if len(new):
         at = rows[new]
         swings[:, at] = UNKNOWN
         swings[_ROW["direction"], at] = 0
         swings[_ROW["extreme"], at] = lag[new]
-    direction, extreme = swings[_ROW["direction"]][rows], swings[_ROW["extreme"]][rows]
+    direction, extreme = _column(swings, "direction", rows), _column(swings, "extreme", rows)
     ahead = np.where(is_new, 0, lag - extreme)
     on = np.flatnonzero(~is_new & (direction * ahead >= 0) & (direction != 0))
     swings[_ROW["extreme"], rows[on]] = lag[on]
@@ -150,7 +155,7 @@ def _end_broken(
     swings: Swings, rows: Positions, lag: Positions, least: Positions, *, tick_us: int
 ) -> None:
     """Forgets swings whose present leg is none of theirs, and what rests said that is refuted."""
-    rested = np.flatnonzero(swings[_ROW["rested_rise_before"]][rows] != UNKNOWN)
+    rested = np.flatnonzero(_column(swings, "rested_rise_before", rows) != UNKNOWN)
     if len(rested):
         at, more = rows[rested], np.where(least[rested] == NEVER, 0, least[rested])
         rest = {name: swings[_ROW[name], at] for name in FIELDS if name.startswith("rest")}
@@ -161,8 +166,8 @@ def _end_broken(
         is_over |= (rise <= 0) & (away > more + np.where(rise == 0, rest["rest_rise"], 0))
         is_over |= tick_us - rest["rested_us"] > FORGOTTEN * rest["rests_each_us"]
         swings[_ROW["rested_rise_before"], at[is_over]] = UNKNOWN
-    before = swings[_ROW["peak_before"]][rows] != UNKNOWN
-    before &= swings[_ROW["trough_before"]][rows] != UNKNOWN
+    before = _column(swings, "peak_before", rows) != UNKNOWN
+    before &= _column(swings, "trough_before", rows) != UNKNOWN
     some = np.flatnonzero(before)
     if not len(some):
         return
@@ -215,15 +220,15 @@ def periods_us(swings: Swings, rows: Positions) -> Positions:
 
 def _periods_us(swings: Swings, rows: Positions, swings_us: Positions) -> Positions:
     has_rested = swings_us == UNKNOWN
-    has_rested &= swings[_ROW["rested_rise_before"]][rows] != UNKNOWN
-    found = np.where(has_rested, swings[_ROW["rests_each_us"]][rows], swings_us)
+    has_rested &= _column(swings, "rested_rise_before", rows) != UNKNOWN
+    found = np.where(has_rested, _column(swings, "rests_each_us", rows), swings_us)
     return np.where(found < SWING_LEAST_US, UNKNOWN, found)
 
 
 def _swing_periods_us(swings: Swings, rows: Positions) -> Positions:
     found = np.full(len(rows), UNKNOWN)
-    is_known = swings[_ROW["peak_before"]][rows] != UNKNOWN
-    is_known &= swings[_ROW["trough_before"]][rows] != UNKNOWN
+    is_known = _column(swings, "peak_before", rows) != UNKNOWN
+    is_known &= _column(swings, "trough_before", rows) != UNKNOWN
     some = np.flatnonzero(is_known)
     if len(some):
         of = _of(swings, rows[some])
@@ -342,10 +347,10 @@ def note_rests(
 
 def usual_rests_ms(swings: Swings, rows: Positions, tick_us: int) -> Positions:
     """How long each queue usually rests; 0 where that is not known, or has been given up."""
-    usual_us = swings[_ROW["usual_rest_us"]][rows]
+    usual_us = _column(swings, "usual_rest_us", rows)
     is_known = usual_us != UNKNOWN
-    each_us = np.where(is_known, swings[_ROW["rests_each_us"]][rows], 0)
-    since_us = tick_us - np.where(is_known, swings[_ROW["rested_us"]][rows], 0)
+    each_us = np.where(is_known, _column(swings, "rests_each_us", rows), 0)
+    since_us = tick_us - np.where(is_known, _column(swings, "rested_us", rows), 0)
     is_known &= since_us <= FORGOTTEN * each_us
     return np.where(is_known, usual_us // 1000, 0)
 
@@ -375,14 +380,14 @@ def note_deficits(
     a deficit for sure. It ends when the opposite is certain, or when that lag is there again.
     """
     found, lag, wait_us = course.per_hour, course.lag, course.wait_us
-    falls_us = swings[_ROW["falls_us"]][rows]
+    falls_us = _column(swings, "falls_us", rows)
     falls_us = np.where((found > 0) & (falls_us == UNKNOWN), tick_us, falls_us)
     is_over = ((found < 0) & (found != UNKNOWN)) | ~course.was_certain
-    is_over |= (falls_us != tick_us) & (lag <= swings[_ROW["falls_from"]][rows])
+    is_over |= (falls_us != tick_us) & (lag <= _column(swings, "falls_from", rows))
     falls_us = np.where(is_over, UNKNOWN, falls_us)
     begins = falls_us == tick_us
-    falls_from = np.where(begins, lag, swings[_ROW["falls_from"]][rows])
-    wait_from = swings[_ROW["falls_wait_us"]][rows]
+    falls_from = np.where(begins, lag, _column(swings, "falls_from", rows))
+    wait_from = _column(swings, "falls_wait_us", rows)
     wait_from = np.where(begins | (wait_from == UNKNOWN), wait_us, wait_from)
     is_known = (wait_us != UNKNOWN) & (wait_from != UNKNOWN)
     longer = wait_us > np.where(is_known, wait_from, 0) * WAIT_GROWTH + WAIT_JITTER_US
@@ -398,5 +403,5 @@ def deficits(swings: Swings, rows: Positions, lag: Positions) -> Flags:
     """Which of the queues fall behind for sure, and have done so for CONFIRM_US, so that messages
     wait longer and longer?
     """
-    is_deficit = swings[_ROW["is_deficit"]][rows] == 1
-    return np.asarray(is_deficit & (lag > swings[_ROW["falls_from"]][rows]))
+    is_deficit = _column(swings, "is_deficit", rows) == 1
+    return np.asarray(is_deficit & (lag > _column(swings, "falls_from", rows)))
