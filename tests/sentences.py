@@ -250,7 +250,7 @@ RISK: dict[str, Any] = {
     "redelivered_from": None,
     "redelivered_to": None,
     "state": "OPEN",
-    "shown_by": "OPENED",
+    "told_by": "OPENED",
     "emitter": "prod/broker-a/0",
 }
 RISKS: dict[str, tuple[str, ...]] = {
@@ -263,7 +263,6 @@ RISKS: dict[str, tuple[str, ...]] = {
     "INVISIBLE_TIME_EXPIRED": ("INVISIBLE_TIME_EXPIRED",),
     "SEND_RETRY": ("SEND_RETRY",),
     "REDELIVERY": ("REWIND",),
-    "FAIL_OVER": ("FAIL_OVER",),
 }
 OTHER_RISKS: dict[str, dict[str, Any]] = {
     "one message at risk": {"to_offset": 452},
@@ -273,8 +272,8 @@ OTHER_RISKS: dict[str, dict[str, Any]] = {
     "has gone on since": {"basis": "RESTART", "cause": "BROKER_CRASH", "all_from_offset": 470},
     "read by two": {"cause": "DOUBLE_OWNER", "all_from_offset": 470},
     "more came again": {"redelivered": 40, "redelivered_from": 451, "redelivered_to": 491},
-    "watched from outside": {"state": "CLOSED", "shown_by": "PASSED", "emitter": "prod/b/observer"},
-    **{f"ended: {end}": {"state": "CLOSED", "shown_by": end} for end in duplicates.ENDS},
+    "watched from outside": {"state": "CLOSED", "told_by": "PASSED", "emitter": "prod/b/observer"},
+    **{f"ended: {end}": {"state": "CLOSED", "told_by": end} for end in duplicates.ENDS},
 }
 
 
@@ -288,9 +287,8 @@ def of_risks() -> Iterator[tuple[str, str]]:
                 continue
             if basis != "REDELIVERY":
                 yield f"{basis}, {cause}", duplicates.evidence(row)
-            over = {**row, "state": "CLOSED", "shown_by": "PASSED", "redelivered_from": 451}
-            counts = {"REDELIVERY": (1, 12), "FAIL_OVER": (0,)}.get(basis, (0, 1, 12))
-            for again in counts:
+            over = {**row, "state": "CLOSED", "told_by": "PASSED", "redelivered_from": 451}
+            for again in (1, 12) if basis == "REDELIVERY" else (0, 1, 12):
                 seen = {"redelivered": again, "redelivered_to": 451 + again}
                 yield f"{basis}, {cause}, {again} came again", duplicates.evidence({**over, **seen})
     for name, given in OTHER_RISKS.items():

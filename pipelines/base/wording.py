@@ -27,7 +27,6 @@ REASONS: Final = {
     "PURGED": "the message at the offset is deleted already",
     "STORED_AHEAD": "it was stored after now: the broker's clock was set, or runs wrong",
     "OBSERVED": "an observer sees only what members hold",
-    "FAIL_OVER": "the new leader does not know what the former one delivered",
     "QUEUE_UNKNOWN": "the lag of a queue is unknown",
     "JUMPED": "an offset went back, or unread messages were deleted, a moment ago",
     "TOO_EARLY": "it has been seen for too short a time",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from pipelines.staging.facts import SHIPPER_SUFFIX
 
@@ -88,36 +87,16 @@ def next_cuts(
     over).
 
     An emitter takes whole shipments until `rows_max` is passed, so a backlog is worked off in steps
-    whose ends are the shipper's own; which ends they are changes no gold row. Of several nodes of a
-    broker none is taken beyond the moment up to which one of them is that has more.
+    whose ends are the shipper's own; which ends they are changes no gold row.
     """
     by_emitter: dict[str, list[Shipment]] = {}
     for shipment in shipments:
         by_emitter.setdefault(shipment.emitter, []).append(shipment)
     known = {cut.emitter: cut.rest() for cut in marks}
-    cuts: list[Cut] = []
-    emitters = sorted({*known, *by_emitter})
-    for _, nodes in groupby(emitters, key=_broker_of):
-        brought = {one: (known.get(one), by_emitter.get(one, [])) for one in nodes}
-        own = {one: _next_cut(one, *brought[one], rows_max=rows_max) for one in brought}
-        ends = [cut.time_to_us for one, cut in own.items() if _has_more(cut, brought[one][1])]
-        if len(own) > 1 and ends:
-            own = {
-                one: _next_cut(one, *brought[one], rows_max=rows_max, until_us=min(ends))
-                for one in brought
-            }
-        cuts.extend(own.values())
-    return tuple(sorted(cuts, key=lambda cut: cut.emitter))
-
-
-def _broker_of(emitter: str) -> str:
-    """What the nodes of one broker have in common, which report on themselves."""
-    broker, _, number = emitter.rpartition("/")
-    return broker if broker and number.isdecimal() else emitter
-
-
-def _has_more(cut: Cut, shipments: Iterable[Shipment]) -> bool:
-    return any(one.seq > cut.shipment_to for one in shipments)
+    return tuple(
+        _next_cut(emitter, known.get(emitter), by_emitter.get(emitter, []), rows_max)
+        for emitter in sorted({*known, *by_emitter})
+    )
 
 
 def until(marks: Sequence[Cut], shipments: Iterable[Shipment], to_us: int) -> list[Shipment]:
@@ -137,14 +116,7 @@ def until_cuts(shipments: Iterable[Shipment], ends: Sequence[Cut]) -> list[Shipm
     return [one for one in shipments if one.seq <= last.get(one.emitter, -1)]
 
 
-def _next_cut(
-    emitter: str,
-    mark: Cut | None,
-    shipments: list[Shipment],
-    *,
-    rows_max: int,
-    until_us: int | None = None,
-) -> Cut:
+def _next_cut(emitter: str, mark: Cut | None, shipments: list[Shipment], rows_max: int) -> Cut:
     ordered = sorted(shipments, key=lambda one: one.seq)
     if mark is None:
         seq, own = ordered[0].seq_from - 1, ordered[0].seq - 1
@@ -153,7 +125,7 @@ def _next_cut(
     for one in ordered:
         if one.seq <= cut.shipment_to:
             continue
-        if cut.rows >= rows_max or (until_us is not None and one.time_to_us > until_us):
+        if cut.rows >= rows_max:
             break
         cut = replace(
             cut,

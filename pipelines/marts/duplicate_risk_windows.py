@@ -1,11 +1,10 @@
 """Records when a queue's messages were at risk of double consumption, and the outcome.
 
-Place in the walk: facts, offset_violations and the sources in `risks/` → gold
-duplicate_risk_windows. `basis` distinguishes what an event put at risk (DEPARTURE, RESTART,
-OFFSET_FALL, FAIL_OVER, an unexpected REDELIVERY), what is at risk as long as a head is frozen
-(EXPOSURE, judged on ticks), and messages delivered once more from another place: they failed
-(SEND_BACK), were not acknowledged in time (INVISIBLE_TIME_EXPIRED), or were sent again and stored
-twice (SEND_RETRY).
+Place in the walk: facts, offset_violations and exposed queues → gold duplicate_risk_windows.
+`basis` distinguishes what an event put at risk (DEPARTURE, RESTART, OFFSET_FALL, an unexpected
+REDELIVERY), what is at risk as long as a head is frozen (EXPOSURE, judged on ticks), and messages
+delivered once more from another place: they failed (SEND_BACK), were not acknowledged in time
+(INVISIBLE_TIME_EXPIRED), or were sent again and stored twice (SEND_RETRY).
 
 Invariant: predicted and observed stand side by side in one row; an observed re-delivery comes from
 the broker's own redeliveries, never from a prediction. Absent on purpose: the sources (`risks/`).
@@ -30,12 +29,7 @@ from pipelines.marts.risks.restarts import CUTS, restarts
 from pipelines.marts.risks.samples import SAMPLES, newest_samples, samples_of
 from pipelines.marts.risks.sightings import delivered_once_more, falls, redelivered
 from pipelines.marts.risks.windows import WINDOWS, Revision, folded
-from pipelines.sentences.duplicates import (
-    OF_ONE_MESSAGE,
-    counts_redeliveries,
-    evidence,
-    unknown_reason,
-)
+from pipelines.sentences.duplicates import OBSERVED, OF_ONE_MESSAGE, counts_redeliveries, evidence
 from pipelines.staging.facts import is_one_of
 
 DUPLICATE_RISK_WINDOWS: Final = GoldTable(
@@ -50,22 +44,21 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
             "CONSUMER_CRASH, BROKER_CRASH, HAND_OVER, REWIND, RESET, OFFSET_STORE_LOST, SEND_BACK, "
             "SEND_RETRY (a message stored twice under one UNIQ_KEY), INVISIBLE_TIME_EXPIRED (a POP "
             "group did not acknowledge it in time), DOUBLE_OWNER "
-            "(two pull in turn for longer than a rebalance takes), REPLAY_AFTER_TRUNCATION or "
-            "FAIL_OVER (another node leads the broker, and knows older offsets)",
+            "(two pull in turn for longer than a rebalance takes) or REPLAY_AFTER_TRUNCATION",
         ),
         must(
             "basis",
             STRING,
             "what showed it: DEPARTURE, RESTART, OFFSET_FALL, OFFSET_ANSWER (a reader was sent to "
             "begin below what was pulled), EXPOSURE (at risk while commits stand still), "
-            "FAIL_OVER, SEND_BACK, SEND_RETRY, INVISIBLE_TIME_EXPIRED, or REDELIVERY (seen without "
-            "a prediction)",
+            "SEND_BACK, SEND_RETRY, INVISIBLE_TIME_EXPIRED, or REDELIVERY (seen without a "
+            "prediction)",
         ),
         must(
             "outcome",
             STRING,
-            "POSSIBLE (for ever, of an observed broker and of a FAIL_OVER: what comes again is not "
-            "reported), CONFIRMED or PASSED",
+            "POSSIBLE (for ever, of an observed broker: what comes again is not reported), "
+            "CONFIRMED or PASSED",
         ),
         Column("client_id", STRING, "client whose work may be repeated"),
         Column("next_client_id", STRING, "client that pulled the range again, or pulls now"),
@@ -115,8 +108,7 @@ DUPLICATE_RISK_WINDOWS: Final = GoldTable(
         Column(
             "redelivered_unknown_reason",
             STRING,
-            "why redelivered_messages is null, or only the least: OBSERVED or FAIL_OVER; null when "
-            "it is exact",
+            "why redelivered_messages is null, or only the least: OBSERVED; null when it is exact",
         ),
     ),
     ("window_id", "revision"),
@@ -153,7 +145,6 @@ def duplicate_risk_windows(given: Given) -> Made:
     )
     revisions += delivered_once_more(facts["retry_dlq_flow"])
     revisions += facts["exposures"].to_pylist()
-    revisions += facts["fail_overs"].to_pylist()
     carried = {"windows": windows, "cuts": restarted.cuts, "losers": departed.losers}
     touched: dict[str, Positions] = {}
     if new_samples.num_rows or ends or fallen:
@@ -181,7 +172,7 @@ def _row(revision: Revision) -> dict[str, Any]:
         "certain_messages": revision["certain"],
         "uncertain_messages": revision["uncertain"],
         "redelivered_messages": revision["redelivered"] or (0 if is_exact else None),
-        "redelivered_unknown_reason": unknown_reason(revision),
+        "redelivered_unknown_reason": None if is_exact else OBSERVED,
         "certain_ranges": _as_ranges(revision.get("certain_ranges")),
         "all_from_offset": revision.get("all_from_offset"),
         "first_from_offset": revision.get("first_from_offset"),
@@ -209,7 +200,7 @@ def _window_id(revision: Revision) -> str:
 def _outcome(revision: Revision) -> str:
     if revision["redelivered"] > 0:
         return "CONFIRMED"
-    is_over = revision["state"] == "CLOSED" and revision["shown_by"] != "TAKEN_OVER"
+    is_over = revision["state"] == "CLOSED" and revision["told_by"] != "TAKEN_OVER"
     return "PASSED" if is_over and counts_redeliveries(revision) else "POSSIBLE"
 
 
@@ -226,7 +217,6 @@ MART: Final = mart(
         "offset_answers",
         "offset_violations",
         "exposures",
-        "fail_overs",
     ),
     carries={
         "marks": MARKS,

@@ -45,8 +45,6 @@ Revision = Mapping[str, Any]
 REPEATED: Final = "repeated delivery"
 OBSERVED: Final = "OBSERVED"
 """`redelivered_unknown_reason` of a broker that is watched from outside."""
-FAIL_OVER: Final = "FAIL_OVER"
-"""The same of a window with this basis: the new leader delivers for the first time."""
 
 
 def evidence(row: Revision) -> str:
@@ -120,11 +118,6 @@ def _why(row: Revision) -> str:
                 f"{named(row['next_client_id'])} was given {row['from_offset']} to begin at when "
                 f"{client} had pulled up to {row['to_offset']}"
             )
-        case "FAIL_OVER":
-            return (
-                f"another node leads the broker, readers are given {row['from_offset']}, and the "
-                f"group was at {row['to_offset']}"
-            )
     if row["state"] == "CLOSED":
         return f"commits stood still, and a crash of {client} would have repeated {_them(row)}"
     return f"commits stand still, and a crash of {client} would repeat {_them(row)}"
@@ -194,30 +187,22 @@ def _by_two(row: Revision) -> str:
 
 def _ended(row: Revision) -> str:
     """How the window ended; nothing while it is open."""
-    if row["shown_by"] in ENDS:
-        return ENDS[row["shown_by"]]
+    if row["told_by"] in ENDS:
+        return ENDS[row["told_by"]]
     if row["state"] != "CLOSED" or row["redelivered"]:
         return ""
     if counts_redeliveries(row):
         return "nothing came again"
-    return f"whether anything came again is {unknown(unknown_reason(row))}"
+    return "whether anything came again is unknown: an observer sees only what members hold"
 
 
 def counts_redeliveries(row: Revision) -> bool:
-    """Is it known how many messages came again?"""
-    return unknown_reason(row) is None
-
-
-def unknown_reason(row: Revision) -> str | None:
-    """Why it is not known. Of one message it is. Else its emitter is a broker,
-    `cluster/broker/NUMBER`: an observer's ends in a name, and what a pull brought again cannot be
-    asked for. A new leader knows nothing of what the former one delivered.
+    """Is it known how many messages came again? Of one message it is. Else its emitter is a
+    broker, `cluster/broker/NUMBER`: an observer's ends in a name, and what a pull brought again
+    cannot be asked for.
     """
-    if row["basis"] == FAIL_OVER:
-        return FAIL_OVER
     *_, last = row["emitter"].split("/")
-    is_known = row["basis"] in OF_ONE_MESSAGE or last.isdecimal() or "/" not in row["emitter"]
-    return None if is_known else OBSERVED
+    return row["basis"] in OF_ONE_MESSAGE or last.isdecimal() or "/" not in row["emitter"]
 
 
 @dataclass(frozen=True, slots=True)

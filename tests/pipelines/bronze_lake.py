@@ -62,10 +62,8 @@ class BronzeWriter:
         self._waiting.setdefault(table, []).append(self._row(table, self.emitter, self.seq, values))
         return self.seq
 
-    def ship(self, *, shipped_s: float | None = None) -> None:
-        """Append what waits to its tables, then the shipments row that says so, and when it was
-        shipped, in seconds after the story's start.
-        """
+    def ship(self) -> None:
+        """Append what waits to its tables, then the shipments row that says so."""
         for table, rows in self._waiting.items():
             self._append(table, rows)
         counts = [{"table": name, "rows": len(rows)} for name, rows in self._waiting.items()]
@@ -76,7 +74,6 @@ class BronzeWriter:
             "seq_to": self.seq,
             "event_time_to": self.now_us,
             "rows": counts,
-            "shipped_time": None if shipped_s is None else START_US + int(shipped_s * SECOND),
         }
         self._shipped_to = self.seq
         shipper = f"{self.emitter}/shipper"

@@ -44,7 +44,7 @@ REVISIONS: Final = pa.schema(
         ("observed_us", pa.int64()),
         ("seq", pa.int64()),
         ("state", pa.string()),
-        ("shown_by", pa.string()),
+        ("told_by", pa.string()),
         ("message_id", pa.string()),
         ("from_offset_opened", pa.int64()),
     ]
@@ -118,7 +118,7 @@ def _revision(exposure: Row, row: Row) -> Row:
         "redelivered": 0,
         "observed_us": row["tick_us"],
         "state": "OPEN" if is_open else "CLOSED",
-        "shown_by": "OPENED" if is_open else "PASSED",
+        "told_by": "OPENED" if is_open else "PASSED",
     }
 
 

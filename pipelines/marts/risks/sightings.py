@@ -107,6 +107,6 @@ def delivered_once_more(steps: pa.Table) -> Iterator[Revision]:
             "observed_us": row["event_us"],
             "seq": row["seq"],
             "state": "CLOSED",
-            "shown_by": "AGAIN",
+            "told_by": "AGAIN",
             "message_id": row["message_id"],
         }

@@ -252,7 +252,7 @@ class Fold:
     place: Place
     window: Window | None = None
     revisions: list[Revision] = field(default_factory=list)
-    """shown_by of revisions: OPENED, ANSWERED (a reader was answered where to begin), AGAIN
+    """told_by of revisions: OPENED, ANSWERED (a reader was answered where to begin), AGAIN
     (redelivered), ALONE (of two readers one is left, or none), PASSED (the group went past the
     range), TAKEN_OVER (by a later opening), or the kind of End.
     """
@@ -338,7 +338,7 @@ class Fold:
                 "observed_us": event.event_us,
                 "seq": event.seq,
                 "state": state,
-                "shown_by": cause,
+                "told_by": cause,
                 "message_id": None,
             }
         )

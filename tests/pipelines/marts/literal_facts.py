@@ -15,7 +15,6 @@ from pipelines.marts.judging.queue_numbers import QUEUES, queue_numbers
 from pipelines.marts.mart import ROW_NUMBERS, Given, Mart, Step
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.polled import STEP as POLLED
-from pipelines.marts.risks.fail_overs import STEP as FAIL_OVERS
 from pipelines.marts.risks.windows import WINDOWS
 from pipelines.staging.facts import NUMBERS, as_facts, no_facts
 from tests.pipelines.bronze_lake import bronze_table
@@ -88,4 +87,4 @@ def _no_exposures(given: Given) -> Any:
 
 EXPOSURES = Step("exposures", (), _no_exposures, makes=WINDOWS)
 """Stands for the step of that name where no queue is judged."""
-_NOTHING = {step.name: step.none for step in (EXPOSURES, FAIL_OVERS, OFFSET_VIOLATIONS, POLLED)}
+_NOTHING = {step.name: step.none for step in (EXPOSURES, OFFSET_VIOLATIONS, POLLED)}

@@ -20,11 +20,11 @@ class Emitter(BronzeWriter):
         self._rows = rows
         self._horizon_us = 0
 
-    def ship(self, *, shipped_s: float | None = None) -> None:
+    def ship(self) -> None:
         """Everything reported up to now can be read."""
         clock_us = self.now_us
         self._horizon_us = self.now_us = max(self.now_us, self._horizon_us)
-        super().ship(shipped_s=shipped_s)
+        super().ship()
         self.now_us = clock_us
 
     def boot(self, *, clean: bool = False) -> None:

@@ -431,7 +431,7 @@ def test_risk_of_a_queue_is_folded_event_by_event(story: str) -> None:
     events, expected = FOLDS[story]
     fold = Fold(PLACE)
     fold.take(events)
-    names = ("seq", "revision", "state", "shown_by", "redelivered")
+    names = ("seq", "revision", "state", "told_by", "redelivered")
     assert sorted(only(fold.revisions, *names)) == sorted(expected)
 
 

@@ -16,7 +16,6 @@ from pipelines.marts import (
     rebalances,
 )
 from pipelines.marts.declared import in_order
-from pipelines.marts.risks import fail_overs
 from tests.amounts import examples
 from tests.pipelines import partition
 from tests.pipelines.gold_lake import SHORT
@@ -26,7 +25,6 @@ from tests.pipelines.marts.literal_facts import EXPOSURES
 STEPS = in_order(
     [
         EXPOSURES,
-        fail_overs.STEP,
         dead_letters.MART,
         duplicate_risk_windows.MART,
         emitter_health.MART,

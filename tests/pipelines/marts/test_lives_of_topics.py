@@ -17,7 +17,6 @@ from pipelines.marts.duplicate_risk_windows import MART as RISKS
 from pipelines.marts.offset_violations import MART as OFFSET_VIOLATIONS
 from pipelines.marts.passed_over_messages import MART as PASSED_OVER
 from pipelines.marts.passed_over_messages import REMEMBERED_US
-from pipelines.marts.risks.fail_overs import STEP as FAIL_OVERS
 from pipelines.marts.topic_lives import MART as TOPIC_LIVES
 from pipelines.staging.facts import no_facts
 from tests.pipelines.marts.literal_facts import EXPOSURES, NOON, SECOND, Row, computed, facts, only
@@ -366,7 +365,7 @@ def test_an_offset_of_old_that_is_set_to_the_end_is_no_fall_of_the_new_life() ->
         (8, "AT_MOST_MAX", "EARLIER_LIFE"),
         (9, "MONOTONIC", "EARLIER_LIFE"),
     ]
-    steps = in_order([EXPOSURES, FAIL_OVERS, OFFSET_VIOLATIONS, RISKS])
+    steps = in_order([EXPOSURES, OFFSET_VIOLATIONS, RISKS])
     reported = tables(*story)
     given = {
         name: reported.get(name, no_facts(name))

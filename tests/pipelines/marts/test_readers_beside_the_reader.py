@@ -40,7 +40,7 @@ def test_of_two_readers_one_that_is_away_is_none_and_the_other_ones_death_leaves
     assert (known["certain"], known["all_from_offset"]) == (10, None)
     late = ends_as(*two_read, dead, away(6, "c1", has_left=has_left))
     assert (late["certain"], late["certain_ranges"]) == (10, ((110, 120),))
-    assert (late["shown_by"], late["all_from_offset"]) == ("ALONE", None)
+    assert (late["told_by"], late["all_from_offset"]) == ("ALONE", None)
 
 
 def test_who_was_answered_where_to_begin_and_left_is_awaited_no_more() -> None:
@@ -102,7 +102,7 @@ def test_what_one_of_two_readers_has_pulled_alone_is_at_risk_in_the_window_that_
     fold = Fold(PLACE)
     fold.take([answer(1, 100, 140), again(2, 100, 140), progress(3, 140, 160)])
     fold.take([replace(departure(4, 150, 160), client_id="c2")])
-    assert only(fold.revisions[-2:], "shown_by", "from_offset", "to_offset") == [
+    assert only(fold.revisions[-2:], "told_by", "from_offset", "to_offset") == [
         ("TAKEN_OVER", 100, 140),
         ("OPENED", 140, 160),
     ]
@@ -112,7 +112,7 @@ def test_an_answer_behind_a_window_of_which_all_has_come_opens_one_of_its_own() 
     fold = Fold(PLACE)
     fold.take([departure(1, 100, 140), answer(2, 100, 140), again(3, 100, 140)])
     fold.take([progress(4, 139, 160), replace(answer(5, 155, 160), next_client_id="c3")])
-    columns = ("shown_by", "basis", "from_offset", "to_offset", "redelivered")
+    columns = ("told_by", "basis", "from_offset", "to_offset", "redelivered")
     assert only(fold.revisions[-2:], *columns) == [
         ("TAKEN_OVER", "DEPARTURE", 100, 140, 40),
         ("OPENED", "OFFSET_ANSWER", 155, 160, 0),

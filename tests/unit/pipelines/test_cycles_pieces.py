@@ -347,20 +347,6 @@ def test_an_emitter_that_brings_nothing_keeps_its_place() -> None:
     )
 
 
-def test_no_node_of_a_broker_is_taken_beyond_another_that_has_more() -> None:
-    busy = [shipment(n, 10 * n - 9, 10 * n, 100 * n, "c/b/0") for n in range(1, 5)]
-    idle = [shipment(n, n, n, 60 * n, "c/b/77") for n in range(1, 10)]
-    other = [shipment(1, 1, 1, 900, "c/other/0")]
-    ends: list[dict[str, int]] = []
-    cuts: tuple[Cut, ...] = ()
-    for _ in range(3):
-        cuts = next_cuts(cuts, [*busy, *idle, *other], rows_max=15)
-        ends.append({cut.emitter: cut.time_to_us for cut in cuts})
-    assert ends[0] == {"c/b/0": 200, "c/b/77": 180, "c/other/0": 900}
-    assert ends[1] == {"c/b/0": 400, "c/b/77": 540, "c/other/0": 900}, "neither has more"
-    assert all(cut.is_empty for cut in cuts)
-
-
 def test_time_alone_is_a_cut_without_rows() -> None:
     here = (Cut("e", 0, 10, 0, 1, 0, 100),)
     cut = next_cuts(here, [shipment(2, 11, 10, 150)], rows_max=15)[0]

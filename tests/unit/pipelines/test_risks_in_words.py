@@ -35,7 +35,7 @@ def test_a_risk_says_why_more_came_again_than_was_predicted(
         "state": "OPEN",
         "redelivered_from": 100,
         "redelivered_to": redelivered_to,
-        "shown_by": "AGAIN",
+        "told_by": "AGAIN",
         "redelivered": redelivered_to - 100,
         "emitter": "c/b/0",
     }
