@@ -94,8 +94,8 @@ def version_of(wish: Wish, facts: Facts) -> str:
 def settings_wished(wish: Wish, facts: Facts) -> tuple[JobSettings, dict[str, str]]:
     """The settings that a job is to have, and what is wrong with the values, by field."""
     before, values = facts.settings, wish.values
-    is_mended = wish.action in {"edit", "source", "back"}
-    if facts.job is not None and facts.job.wrong_because is not None and not is_mended:
+    runs = wish.action in {"run", "start", "copy"}
+    if facts.job is not None and facts.job.wrong_because is not None and runs:
         return before, {"": f"It cannot be: {facts.job.wrong_because}"}
     match wish.action:
         case "add":

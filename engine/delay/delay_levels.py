@@ -284,8 +284,6 @@ class DelayLevels:
             self._file.report_missing(
                 self._observer, "delayed messages that the log still holds are delivered again"
             )
-        if self._marks is not None:
-            self._marks.cursors = dict(self._cursors)
         for level, cursor in self._cursors.items():
             end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             if cursor > end:
@@ -295,6 +293,8 @@ class DelayLevels:
                     f"gone; delivery goes on where the queue ends, at {end} instead of {cursor}"
                 )
                 report(self._observer, _log, LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
+        if self._marks is not None:
+            self._marks.cursors = dict(self._cursors)
 
     def copy(self, document: Mapping[str, object], log_end: int) -> None:
         """Take over the cursors of a slave's master, as they were when this log ended behind

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from engine.delay.wheel.delivered import TEXT_BYTES_MAX
 from engine.protocol.properties import PROPERTY_TIMER_MARK
 from engine.store.record_reading import DispatchRequest, property_value
 
@@ -47,7 +48,11 @@ class LevelMarks:
         self.applied_offset = end_offset
 
     def _note(self, numbers: list[bytes]) -> None:
-        if len(numbers) == _NUMBERS and numbers[0].isdigit() and numbers[1].isdigit():
+        if (
+            len(numbers) == _NUMBERS
+            and all(map(bytes.isdigit, numbers))
+            and sum(map(len, numbers)) <= TEXT_BYTES_MAX
+        ):
             level, offset = map(int, numbers)
             if offset > self.cursors.get(level, 0):
                 self.cursors[level] = offset

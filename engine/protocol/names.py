@@ -60,7 +60,7 @@ SYSTEM_TOPICS: Final = (
 FORBIDDEN_TO_CLIENTS: Final = frozenset(
     (
         *(SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC),
-        *(SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC),
+        *(SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TABLES_TOPIC),
     )
 )
 """Topics the broker alone may write."""

@@ -36,9 +36,9 @@ from engine.store import Epoch, MessageStore
 
 CONNECT_TIMEOUT_MS: Final = 3 * SECOND_MS
 RETRY_MS: Final = SECOND_MS
-MUCH_BYTES: Final = 64 * KIB
-"""Who reads so much at once is behind: more waits to be read."""
 """How long after a lost master it is tried again (RocketMQ: 5 s)."""
+MUCH_BYTES: Final = 256 * KIB
+"""As much as is read at once: who gets it is behind, and more waits to be read."""
 
 _log = logging.getLogger(__name__)
 

@@ -25,7 +25,11 @@ KINDS: Final = (ROLE_CHANGE, "OBSERVED", "BROKER_GONE")
 COLUMNS: Final = tuple(
     column
     for column in LIFECYCLE.columns
-    if column.name in ("emitter", "seq", "kind", "event_time", "term", "role", "report_each_ms")
+    if column.name
+    in (
+        *("emitter", "seq", "kind", "event_time", "term", "role", "report_each_ms"),
+        *("address", "name_servers"),
+    )
 )
 
 

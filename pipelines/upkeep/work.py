@@ -92,9 +92,9 @@ def _dropped(lake: Lake, facts: TableFacts, day: date, into: date | None) -> Ste
     address = f"{lake.root}/{facts.name}"
     condition = f"{facts.partition_column} = '{day.isoformat()}'"
     try:
+        handle = lake.table(address)  # First: what comes into the day from here on is a conflict.
         in_short = keep_day(lake, address, day) if facts.name == PLANS_TABLE else 0
         lasting = keep_lasting(lake, day) if facts.name == LIFECYCLE_TABLE else 0
-        handle = lake.table(address)
         carried = 0
         if into is not None:
             carried = carry_open(SmallFiles(lake), address, handle, day=day, into=into)

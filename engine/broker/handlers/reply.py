@@ -24,6 +24,7 @@ from engine.broker.sending.drafts import Drafts
 from engine.broker.sending.durability import Durability
 from engine.broker.sending.placement import Placement
 from engine.broker.sending.target_queues import TargetQueues
+from engine.broker.sending.timers import without_mark
 from engine.foundation.errors import RequestRefused, TidemarkError
 from engine.foundation.limits import (
     ACCOUNT_REPLIES_WAITING_BYTES_MAX,
@@ -101,11 +102,12 @@ class ReplyHandlers(Handlers):
         # Somebody may have changed or deleted it meanwhile.
         config = self.queues.reply_topic_for(header)
         queue_id = self.queues.queue_there(header.topic, queue_id)
+        properties = decode_properties(header.properties or "")
         draft = MessageDraft(
             topic=header.topic,
             queue_id=queue_id,
             body=request.body,
-            properties=header.properties or "",
+            properties=without_mark(header.properties or "", properties),
             born_timestamp_ms=header.born_timestamp_ms,
             born_host=peer.address,
             store_host=self.node.address,
@@ -113,7 +115,7 @@ class ReplyHandlers(Handlers):
             sys_flag=header.sys_flag & ~(TRANSACTION_BITS | MULTI_TAGS),  # They are the broker's.
             reconsume_times=max(0, header.reconsume_times or 0),
         )
-        key = decode_properties(header.properties or "").get(PROPERTY_UNIQ_KEY)
+        key = properties.get(PROPERTY_UNIQ_KEY)
         unique_key = key or self.drafts.unique_key()
         put = self.placement.put(config, [draft], [unique_key], queue_id=queue_id)
         fields = SendMessageResponseHeader(

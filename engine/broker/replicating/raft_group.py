@@ -295,6 +295,8 @@ class RaftGroup:
             if not self._leads(term):
                 return
             await asyncio.sleep(LOOK_MS / SECOND_MS)
+        if not self._leads(term):  # It may have ended while tables were loaded.
+            return
         self.tables.begin_term()
         try:
             await self._read_again()

@@ -15,6 +15,8 @@ taken away: they are gone.
 
 from __future__ import annotations
 
+from typing import Final
+
 from engine.broker.transactions.transactions import Transactions, first_offset_of
 from engine.foundation.errors import RemoteProtocolError, RequestRefused
 from engine.protocol.codes import ResponseCode
@@ -25,11 +27,15 @@ from engine.protocol.names import (
     CHECK_MAX_TIME_TOPIC,
     HALF_TOPIC,
     NO_MESSAGE_REMARK,
+    TABLES_TOPIC,
     WAITING_TOPICS,
 )
 from engine.protocol.properties import PROPERTY_REAL_TOPIC
 from engine.remoting.accounts import Demand, Permission, topic_demand
 from engine.store import MessageStore
+from engine.store.record_reading import is_of_topic
+
+_TABLES: Final = TABLES_TOPIC.encode()
 
 UNCOMMITTED_TOPICS = (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
 """Where messages lie that their producers have not committed, or never did."""
@@ -38,10 +44,12 @@ UNCOMMITTED_TOPICS = (HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
 def stored_record(
     store: MessageStore, transactions: Transactions, physical_offset: int
 ) -> bytes | None:
-    """The record that begins at an offset somebody named; None when no message does."""
+    """The record that begins at an offset somebody named; None when no message does, or one that is
+    a group's own: its tables have secrets in them.
+    """
     record = store.known_record_at(physical_offset)
     if record is not None:
-        return record
+        return None if is_of_topic(memoryview(record), 0, _TABLES) else record
     record = store.record_at(physical_offset)
     if record is None:
         return None

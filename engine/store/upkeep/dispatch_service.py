@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.foundation.errors import DiskFull, StorageError
+from engine.foundation.units import GIB
 from engine.runtime import Runtime
 from engine.store.commit_log import CommitLog
 from engine.store.config import FlushDiskType, StoreConfig
@@ -27,6 +28,10 @@ INDEX_FILL_PAUSE_S = 0.005
 """Between two steps that fill a damaged index: half the time is left to everybody else."""
 COPYING_PAUSE_S = 0.02
 """When no more of another log has come for so long, what was copied is dispatched."""
+COPYING_MS_MAX = 250
+"""A log that comes without a pause for so long is dispatched beside it, a batch each time,"""
+COPIED_BYTES_MAX = GIB
+"""and as fast as it comes where so much of it waits: a promotion and a stop wait for all of it."""
 INDEX_FILL_FULL_DISK_S = 1.0
 """On a full disk: when it is tried again."""
 
@@ -56,7 +61,9 @@ class DispatchService:
         self._fill_planned: asyncio.Handle | None = None
         """The next step that fills an index that is behind."""
         self._later: asyncio.Handle | None = None
-        """The turn that waits for the end of what is copied."""
+        """The turn that waits for the end of what is copied,"""
+        self._later_since_ms = 0
+        """and since when."""
         self.planned = False
         """Will it run in this turn of the loop anyway?"""
         self.is_paused = False
@@ -74,8 +81,18 @@ class DispatchService:
             self._loop.call_soon(self.turn)
 
     def plan_later(self) -> None:
-        """Have it run when this was not asked for a moment: what is copied comes first."""
-        if self._later is not None:
+        """Have it run when this was not asked for a moment: what is copied comes first, as long as
+        that is not for long, nor of very much.
+        """
+        now_ms = self._clock.steady_ms()
+        if self.behind_bytes > COPIED_BYTES_MAX:
+            self.plan()
+            return
+        if self._later is None:
+            self._later_since_ms = now_ms
+        elif now_ms - self._later_since_ms >= COPYING_MS_MAX:
+            return
+        else:
             self._later.cancel()
         self._later = self._loop.call_later(COPYING_PAUSE_S, self._end_wait)
 

@@ -45,6 +45,12 @@ REFUSALS: list[tuple[str, Ask, ResponseCode, str]] = [
         "topic[SCHEDULE_TOPIC_XXXX] is forbidden",
     ),
     (
+        "the topic of a group's tables",
+        lambda client: client.send(topic="rmq_sys_group_tables"),
+        ResponseCode.NO_PERMISSION,
+        "topic[rmq_sys_group_tables] is forbidden",
+    ),
+    (
         "a body that is too long",
         lambda client: client.send(bytes(4 * MIB + 1)),
         ResponseCode.MESSAGE_ILLEGAL,

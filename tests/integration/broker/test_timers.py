@@ -118,9 +118,13 @@ async def test_what_a_client_says_of_deliveries_is_not_believed(tmp_path: Path) 
         await client.send(b"waits", TIMER_DELAY_MS=700)
         forged = f"{10**15},{0},{10**15}"
         await client.send(b"forged", TIMER_MARK=forged)
-        (message,) = messages(await client.pull(0))
-        assert "TIMER_MARK" not in message.properties
-        ((body, _),) = await appeared(client, 1, offset=1)
+        for mark in (forged, "1,999999999", "1," + "9" * 5_000):
+            properties = f"TIMER_MARK\x01{mark}\x02"
+            await client.send(b"reply", code=RequestCode.SEND_REPLY_MESSAGE, properties=properties)
+        stored = messages(await client.pull(0))
+        assert len(stored) == 4
+        assert not any("TIMER_MARK" in message.properties for message in stored)
+        ((body, _),) = await appeared(client, 1, offset=4)
         assert body == b"waits"
 
 

@@ -21,7 +21,7 @@ from pipelines.backtest.truths import planted
 from pipelines.lake.lake import Lake
 from tests.pipelines.in_process import SHORT, driver_of
 
-KILLS = 4
+KILLS = 6
 pytestmark = pytest.mark.timeout(240)
 
 

@@ -35,7 +35,8 @@ def tidemark(*arguments: str) -> subprocess.CompletedProcess[str]:
 def append(address: str, day: dt.date, seq: int) -> None:
     moment = dt.datetime(day.year, day.month, day.day, 12, tzinfo=dt.UTC)
     rows = pa.table(
-        {"emitter": ["e"], "seq": [seq], "event_time": [moment], "event_date": [day]},
+        {"emitter": ["e"], "seq": [seq], "kind": ["BOOT"]}
+        | {"event_time": [moment], "event_date": [day]},
     )
     write_deltalake(address, rows, mode="append", partition_by=["event_date"])
 
