@@ -230,7 +230,7 @@ class _Connection(asyncio.Protocol):
         """Behind the last byte that the master has sent."""
         self._own_end = 0
         """Up to here the master's bytes are compared with those of this log."""
-        self._rest = bytearray()
+        self._rest = b""
         """The begin of an entry whose rest has not come yet."""
         self._heard_ms = self._said_ms = self._clock.steady_ms()
         self._reported = 0
@@ -345,12 +345,9 @@ class _Connection(asyncio.Protocol):
         if not piece:
             return
         store, begin = self._store, self._at - len(piece) - len(self._rest)
-        data: bytes | memoryview = piece
-        if self._rest:
-            self._rest += piece
-            data = bytes(self._rest)
+        data = b"".join((self._rest, piece))
         end = store.append_at(begin, data, more_follows=self._more_follows)
-        self._rest = bytearray(memoryview(data)[end - begin :])
+        self._rest = data[end - begin :]
 
     def _report(self) -> None:
         """Say how far the log is, when it is safe as far as this node promises."""

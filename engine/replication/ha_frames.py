@@ -54,15 +54,14 @@ class Pieces:
     """The pieces of a master's log, in whatever parts they arrive."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._rest = b""
 
     def feed(self, data: bytes) -> list[tuple[int, memoryview]]:
         """(offset, bytes) of every piece that is whole with these bytes. Raises ProtocolError for
         one that is longer than HA_PIECE_BYTES_MAX, or lies before the begin of a log.
         """
         if self._rest:
-            self._rest += data
-            data = bytes(self._rest)
+            data = self._rest + data
         pieces, at, view = [], 0, memoryview(data)
         while at + PIECE.size <= len(view):
             offset, length = PIECE.unpack_from(view, at)
@@ -75,5 +74,5 @@ class Pieces:
                 break
             pieces.append((int(offset), view[at + PIECE.size : end]))
             at = end
-        self._rest = bytearray(view[at:])
+        self._rest = data[at:]
         return pieces
