@@ -77,7 +77,7 @@ class Changes(ABC):
             preview, facts = self._previewed(database, visitor, wish)
             return PanelState(wish, preview, secrets.token_hex(KEY_BYTES), facts)
         except TidemarkError as error:
-            return PanelState(wish, refused=why_not(error))
+            return PanelState(wish, refused=why_no_preview(error))
 
     def do(self, visitor: Visitor, wish: Wish, *, version: str, key: str) -> PanelState:
         """Does what was previewed under this version and key, or shows what came of it before."""
@@ -204,6 +204,13 @@ def click_of(
     return Click(
         database, hashlib.sha256(named).hexdigest(), kind, lambda: visitors.now_ms(database)
     )
+
+
+def why_no_preview(error: TidemarkError) -> str:
+    """Why it is not said what something would do, of which nothing was done."""
+    if isinstance(error, RequestTimedOut | StorageError):
+        return f"Nothing was done, and what it would do cannot be said now: {error}"
+    return why_not(error)
 
 
 def why_not(error: TidemarkError) -> str:

@@ -14,6 +14,7 @@ from dashboards.actions.previewed_changes import (
     Click,
     ClickNotDone,
     click_of,
+    why_no_preview,
 )
 from engine.foundation.errors import StorageError, TidemarkError
 from pipelines.database import operations
@@ -130,3 +131,9 @@ async def test_a_job_that_was_removed_by_a_click_is_said_to_be_when_it_is_sent_a
         for _ in range(2):
             panel = text(await ann.step("do", "remove", job_id, **known))
             assert f"Job {job_id} is removed." in panel
+
+
+def test_of_a_preview_that_fails_nobody_has_to_look_whether_it_was_done() -> None:
+    said = why_no_preview(StorageError("the database is locked"))
+    assert said.startswith("Nothing was done")
+    assert said.endswith("the database is locked")

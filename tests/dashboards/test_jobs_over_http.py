@@ -461,6 +461,8 @@ async def test_a_job_that_cannot_be_read_is_listed_with_its_reason_and_is_mended
         assert "cannot be" in await ann.page("/jobs")
         page = await ann.page(f"/jobs/{job_id}")
         assert "Its schedule cannot be." in page
+        assert "It cannot be" in text(await ann.step("preview", "run", job_id))
+        assert "It cannot be" not in text(await ann.step("preview", "remove", job_id))
         panel, _ = await ann.preview("edit", job_id, values={"zone": "UTC"})
         assert '"id": "field-schedule_text-wrong"' in text(panel)
         mended = {"zone": "UTC", "schedule_text": "0 0 8 * * ?"}
