@@ -33,6 +33,7 @@ from typing import Any
 from engine.delay.delays import Due
 from engine.delay.level_marks import LevelMarks, mark_of
 from engine.delay.waiting_messages import scheduled
+from engine.delay.wheel.time_wheel import READ_AGAIN_BYTES_MAX
 from engine.foundation.errors import CorruptRecord, OffsetOutOfRange, StorageError
 from engine.foundation.limits import CLOCK_STEPS_KEPT_MAX, STORE_TIME_MARKS_MAX
 from engine.foundation.observing import LifecycleEvent, Observer, report
@@ -165,6 +166,8 @@ class DelayLevels:
         """When the head of a level is due, once it has been looked at; steady time."""
         self._put_end = 0
         """Commit-log offset behind the last message that was delivered."""
+        self._written_end = 0
+        """Up to where the file says that this is so."""
         self._copied_end = 0
         """Where the log ended when a master was asked for its cursors last."""
         self._changed = False
@@ -295,6 +298,7 @@ class DelayLevels:
                 report(self._observer, _log, LifecycleEvent("OFFSETS_TAKEN_BACK", detail))
         if self._marks is not None:
             self._marks.cursors = dict(self._cursors)
+            self._written_end = self._marks.applied_offset
 
     def copy(self, document: Mapping[str, object], log_end: int) -> None:
         """Take over the cursors of a slave's master, as they were when this log ended behind
@@ -388,12 +392,15 @@ class DelayLevels:
 
     async def persist(self, cause: str) -> None:
         """Write the cursors, once everything delivered before them is durable; nothing when none
-        moved since. Raises StorageError.
+        moved since, unless a start would have to read much of the log again for that. Raises
+        StorageError.
         """
-        if not self._changed and self._file.is_there:
+        marks, cursors, notes = self._marks, self._cursors, {}
+        unwritten_bytes = 0 if marks is None else marks.applied_offset - self._written_end
+        is_due = self._changed or unwritten_bytes >= READ_AGAIN_BYTES_MAX
+        if not is_due and self._file.is_there:
             return
         self._changed = False
-        marks, cursors, notes = self._marks, self._cursors, {}
         put_end, store = self._put_end, self._store
         if marks is not None:
             cursors, put_end = marks.cursors, marks.applied_offset
@@ -410,6 +417,7 @@ class DelayLevels:
             self._changed = True
             raise
         self._is_held_back = False
+        self._written_end = put_end
         self._observer.observe(written.persisted("DELAY", cause))
 
     def _report_held_back(self, put_end: int) -> None:

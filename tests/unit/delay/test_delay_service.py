@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from time import process_time, thread_time
 
 import pytest
 
-from engine.delay import DelayService
+from engine.delay import DelayService, delay_levels
 from engine.delay.delay_levels import STEP_COUNT_MAX, DelayLevels
+from engine.delay.level_marks import LevelMarks
 from engine.delay.waiting_messages import scheduled
 from engine.foundation.errors import WritesStopped
 from engine.foundation.observing import FlushDone, RetryStep
@@ -390,6 +392,24 @@ async def test_cursors_are_on_disk_only_when_what_they_passed_is(
     await bench.levels.persist("TIMER")
     assert bench.store.physical_flushed == bench.store.physical_max
     assert (tmp_path / "config" / "delayOffset.json").exists()
+
+
+@run_by(on_a_bench, "tmp_path")
+async def test_a_group_that_delivers_nothing_writes_how_far_the_log_was_read_for_that(
+    bench: Bench, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a start would read all of it again, before it serves anybody."""
+    monkeypatch.setattr(delay_levels, "READ_AGAIN_BYTES_MAX", 1_000)
+    marks = bench.levels._marks = LevelMarks()
+    cursors = tmp_path / "config" / "delayOffset.json"
+    written = []
+    for _ in range(10):
+        await bench.put(b"due in an hour", level=2)
+        marks.apply((), bench.store.physical_max)
+        await bench.levels.persist("TIMER")
+        written.append(json.loads(cursors.read_text())["applied"])
+    assert bench.store.physical_max - written[-1] < 1_000
+    assert len(set(written)) < len(written), "and not for each message"
 
 
 @run_by(on_a_bench, "tmp_path")
