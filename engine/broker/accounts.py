@@ -11,7 +11,8 @@ purpose: accounts of a broker of no group: those are its file's alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from engine.foundation.errors import ConfigError, RequestRefused
 from engine.foundation.limits import ACCOUNTS_BYTES_MAX
@@ -32,6 +33,7 @@ class AgreedAccounts:
         self._by_name: dict[str, Account] = {
             one.credentials.access_key: one for one in self._of_file
         }
+        self._is_loading = False
         self.is_agreed = False
         """Are these the group's, and no more the file's?"""
         self.on_changed: Callable[[], None] = lambda: None
@@ -95,7 +97,25 @@ class AgreedAccounts:
         by_name = {one.credentials.access_key: one for one in accounts}
         if by_name != self._by_name:
             self._by_name = by_name
-            self._gate.take(Accounts(by_name.values(), self._own) if by_name else None)
+            if not self._is_loading:
+                self._put_in_force()
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While a snapshot and what the log says since are held, the gate judges as before: what
+        stands in between was so once, and is no more.
+        """
+        before, self._is_loading = self._by_name, True
+        try:
+            yield
+        finally:
+            self._is_loading = False
+            if self._by_name != before:
+                self._put_in_force()
+
+    def _put_in_force(self) -> None:
+        held = self._by_name.values()
+        self._gate.take(Accounts(held, self._own) if held else None)
 
     def _take_file(self, accounts: Accounts) -> None:
         if self.is_agreed:

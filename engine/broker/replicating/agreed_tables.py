@@ -329,9 +329,10 @@ class AgreedTables:
         while self._carrying:
             await asyncio.wait([task for _, task in self._carrying.values()])
         self._is_deposed = False
-        await self._hold(read_snapshot(self._file))
-        self.is_saved = True  # Until the log says more.
-        await self._store.follow(self)
+        with self._accounts.loading():
+            await self._hold(read_snapshot(self._file))
+            self.is_saved = True  # Until the log says more.
+            await self._store.follow(self)
         self.is_sound = True
 
     async def take(self, tables: bytes, log_begin: int) -> None:

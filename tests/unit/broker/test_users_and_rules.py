@@ -147,3 +147,23 @@ def test_what_the_group_agreed_on_counts_and_the_file_signs() -> None:
     accounts.hold([])
     accounts._take_file(Accounts((ROOT, SHOP)))
     assert accounts.all() == [ROOT, SHOP]
+
+
+def test_while_the_log_is_read_the_gate_judges_as_before() -> None:
+    """What a snapshot says was so once: who was removed since does not pass meanwhile."""
+    gate, of_both = (
+        Gate(Accounts(FILE.accounts)),
+        [account_to_document(one) for one in (ROOT, SHOP)],
+    )
+    accounts = AgreedAccounts(gate, FILE)
+    accounts.hold(of_both)
+    changes = gate.changes
+    with accounts.loading():
+        accounts.hold(())
+        accounts.hold(of_both)
+    assert gate.changes == changes
+    with accounts.loading():
+        accounts.hold(of_both)
+        accounts.hold(of_both[:1])
+        assert gate.changes == changes
+    assert (gate.changes, accounts.find("shop")) == (changes + 1, None)
