@@ -583,13 +583,15 @@ async def test_what_a_member_still_holds_of_the_earlier_life_is_not_reported_of_
         queue = f'{{"brokerName":"{broker}","queueId":0,"topic":"{TOPIC}"}}'
         held = {"cachedMsgCount": 2, "cachedMsgMinOffset": 8, "cachedMsgMaxOffset": 9}
         member.running_info = {queue: held}
-        before = member.asked_count
+        before = [member.asked_count]
 
         async def was_asked() -> bool:
-            return member.asked_count > before + 1
+            return member.asked_count > before[-1] + 1
 
         await eventually(was_asked, "the member says what it holds")
         member.running_info = {queue: held | {"cachedMsgMinOffset": 1, "cachedMsgMaxOffset": 2}}
+        before.append(member.asked_count)
+        await eventually(was_asked, "no answer of before is under way")
         await member.pull(0)
 
         async def is_reported() -> bool:
