@@ -153,14 +153,18 @@ class DelayLevels:
         cursor_file: TableFile,
         observer: Observer,
         marks: LevelMarks | None = None,
+        read_again_bytes_max: int = READ_AGAIN_BYTES_MAX,
     ) -> None:
-        """`marks`: of a Raft group, what the log says of deliveries."""
+        """`marks`: of a Raft group, what the log says of deliveries, for which a start may have to
+        read `read_again_bytes_max` of it again.
+        """
         self._clock = runtime.clock
         self._store = store
         self._levels_ms = levels_ms
         self._file = cursor_file
         self._observer = observer
         self._marks = marks
+        self._read_again_bytes_max = read_again_bytes_max
         self._cursors: dict[int, int] = {}
         self._due_ms: dict[int, int] = {}
         """When the head of a level is due, once it has been looked at; steady time."""
@@ -397,7 +401,7 @@ class DelayLevels:
         """
         marks, cursors, notes = self._marks, self._cursors, {}
         unwritten_bytes = 0 if marks is None else marks.applied_offset - self._written_end
-        is_due = self._changed or unwritten_bytes >= READ_AGAIN_BYTES_MAX
+        is_due = self._changed or unwritten_bytes >= self._read_again_bytes_max
         if not is_due and self._file.is_there:
             return
         self._changed = False

@@ -10,7 +10,7 @@ from time import process_time, thread_time
 
 import pytest
 
-from engine.delay import DelayService, delay_levels
+from engine.delay import DelayService
 from engine.delay.delay_levels import STEP_COUNT_MAX, DelayLevels
 from engine.delay.level_marks import LevelMarks
 from engine.delay.waiting_messages import scheduled
@@ -36,6 +36,7 @@ class Bench:
         self, store: MessageStore, runtime: Runtime, clock: HandClock, folder: Path
     ) -> None:
         self.store, self.clock, self.listener = store, clock, Listener()
+        self.runtime = runtime
         self.dead_letter_groups: list[str] = []
         self.levels = DelayLevels(
             runtime,
@@ -396,17 +397,24 @@ async def test_cursors_are_on_disk_only_when_what_they_passed_is(
 
 @run_by(on_a_bench, "tmp_path")
 async def test_a_group_that_delivers_nothing_writes_how_far_the_log_was_read_for_that(
-    bench: Bench, *, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, *, tmp_path: Path
 ) -> None:
     """Else a start would read all of it again, before it serves anybody."""
-    monkeypatch.setattr(delay_levels, "READ_AGAIN_BYTES_MAX", 1_000)
-    marks = bench.levels._marks = LevelMarks()
-    cursors = tmp_path / "config" / "delayOffset.json"
+    cursors, marks = tmp_path / "config" / "delayOffset.json", LevelMarks()
+    levels = DelayLevels(
+        bench.runtime,
+        bench.store,
+        levels_ms=LEVELS_MS,
+        cursor_file=TableFile(bench.runtime, str(cursors)),
+        observer=bench.listener,
+        marks=marks,
+        read_again_bytes_max=1_000,
+    )
     written = []
     for _ in range(10):
         await bench.put(b"due in an hour", level=2)
         marks.apply((), bench.store.physical_max)
-        await bench.levels.persist("TIMER")
+        await levels.persist("TIMER")
         written.append(json.loads(cursors.read_text())["applied"])
     assert bench.store.physical_max - written[-1] < 1_000
     assert len(set(written)) < len(written), "and not for each message"
