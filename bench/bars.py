@@ -143,6 +143,8 @@ FAILOVER_OURS: Final = at_most(3, "s")
 at its defaults; the longest of 20 trials."""
 FAILOVER_JAVA: Final = at_most(4, "s")
 """The same by the Java client that polls routes each second."""
+FAIL_OVER_SHOWN: Final = at_most(10, "s")
+"""From that SIGKILL to what the overview's data has of it."""
 GROUP_RATE_RATIO: Final = at_least(1.0)
 """Send rate of a Raft group of three, synced before each answer, over DLedger's."""
 SYNC_MASTER_RATIO: Final = at_least(0.6)

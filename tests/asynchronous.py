@@ -17,8 +17,9 @@ Absent on purpose: fixtures that are async. A world ends with its test.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import wraps
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any, TypeVar
@@ -27,6 +28,20 @@ import pytest
 
 Answer = TypeVar("Answer")
 Story = Callable[..., Awaitable[None]]
+
+
+@asynccontextmanager
+async def meanwhile(loops: Iterable[Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    """Work that never ends by itself: it goes on until then, and none of it has failed."""
+    tasks = [asyncio.create_task(one) for one in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in outcomes:
+        assert isinstance(outcome, asyncio.CancelledError), outcome
 
 
 def run_by(

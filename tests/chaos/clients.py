@@ -25,6 +25,7 @@ from engine.protocol.codes import ResponseCode
 from engine.protocol.message import Message, MessageExt, MessageQueue
 from engine.remoting.signing import Credentials
 from engine.runtime import ClientTls, system_runtime
+from tests.asynchronous import meanwhile
 from tests.chaos.java import GROUP as JAVA_GROUP
 from tests.chaos.java import java_clients
 from tests.chaos.record import Record
@@ -140,16 +141,11 @@ async def _consuming(stage: Stage, record: Record) -> AsyncIterator[None]:
 async def _sending(stage: Stage, record: Record) -> AsyncIterator[None]:
     producer = Producer(system_runtime(), stage.config, "chaos-p", producer=ProducerConfig())
     await producer.start()
-    tasks = [asyncio.create_task(send_for_ever(producer, record, key)) for key in OURS]
     try:
-        yield
+        async with meanwhile(send_for_ever(producer, record, key) for key in OURS):
+            yield
     finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         await producer.stop()
-    for outcome in outcomes:
-        assert isinstance(outcome, asyncio.CancelledError), outcome
 
 
 @asynccontextmanager

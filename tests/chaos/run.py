@@ -7,14 +7,15 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from typing import Final
 
 from engine.protocol.codes import RequestCode
+from tests.asynchronous import meanwhile
 from tests.chaos.clients import GROUP, JAVAS, OURS, QUEUES, TOPIC, GroupOffsets, working
 from tests.chaos.faults import FAULTS, KILL_POINTS, NotReached, Victims, is_whole
 from tests.chaos.java import GROUP as JAVA_GROUP
@@ -59,20 +60,6 @@ class Outcome:
     """Kill points of foundings, and how long nobody led then."""
 
 
-@asynccontextmanager
-async def asking(*readers: Offsets | GroupOffsets) -> AsyncIterator[None]:
-    """Who asks for offsets, meanwhile."""
-    tasks = [asyncio.create_task(one.work()) for one in readers]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    for outcome in outcomes:
-        assert isinstance(outcome, asyncio.CancelledError), outcome
-
-
 async def stored_in(client: RawClient) -> dict[int, list[bytes]]:
     """Each queue from its begin."""
     stored: dict[int, list[bytes]] = {}
@@ -100,7 +87,7 @@ async def play(site: Site, seconds: float, seed: int, only: str = "") -> Outcome
             await make_topic(client, topic, queues)
         await client.close()
         await group.named_leader(TOPIC)
-        async with working(stage, record), asking(*readers):
+        async with working(stage, record), meanwhile(one.work() for one in readers):
             until_s, names = time.monotonic() + seconds, list[str]()
             while time.monotonic() < until_s:
                 await asyncio.sleep(REST_S)

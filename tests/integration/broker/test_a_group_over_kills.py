@@ -20,6 +20,7 @@ from engine.client import ClientConfig, Producer, ProducerConfig
 from engine.foundation.errors import TidemarkError
 from engine.protocol.codes import ResponseCode
 from engine.runtime import system_runtime
+from tests.asynchronous import meanwhile
 from tests.integration.broker.broker_group import BrokerGroup, Member
 from tests.integration.broker.cluster import TOPIC, RawClient, eventually
 from tests.integration.broker.test_kill_loop import QUEUES
@@ -95,23 +96,28 @@ class Offsets:
         self.committed = max(self.committed, offset)
 
 
+async def begin(group: BrokerGroup, offsets: Offsets) -> None:
+    """Found it, with its topics and a message."""
+    await group.start()
+    client = RawClient((await group.leader()).address)
+    for topic in ("made", offsets.topic):
+        assert (await client.make_topic(topic)).code == ResponseCode.SUCCESS
+    assert (await client.send(b"the first", queue_id=QUEUES)).code == ResponseCode.SUCCESS
+    await client.close()
+
+
 @asynccontextmanager
 async def working(group: BrokerGroup, history: History, offsets: Offsets) -> AsyncIterator[None]:
     """Senders and a reader, meanwhile."""
     config = ClientConfig(namesrv_addresses=group.namesrvs)
     producer = Producer(system_runtime(), config, "producers", producer=ProducerConfig())
     await producer.start()
-    tasks = [asyncio.create_task(send_for_ever(producer, history, one)) for one in range(QUEUES)]
-    tasks.append(asyncio.create_task(offsets.work()))
+    senders = (send_for_ever(producer, history, one) for one in range(QUEUES))
     try:
-        yield
+        async with meanwhile([*senders, offsets.work()]):
+            yield
     finally:
-        for task in tasks:
-            task.cancel()
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         await producer.stop()
-    for outcome in outcomes:
-        assert isinstance(outcome, asyncio.CancelledError), outcome
 
 
 async def kill_and_bring_back(group: BrokerGroup, history: History) -> None:
@@ -164,12 +170,7 @@ async def test_a_group_loses_nothing_acknowledged_whoever_is_killed(tmp_path: Pa
     group = BrokerGroup(tmp_path)
     offsets = Offsets(group)
     try:
-        await group.start()
-        client = RawClient((await group.leader()).address)
-        for topic in ("made", offsets.topic):
-            assert (await client.make_topic(topic)).code == ResponseCode.SUCCESS
-        assert (await client.send(b"the first", queue_id=QUEUES)).code == ResponseCode.SUCCESS
-        await client.close()
+        await begin(group, offsets)
         async with working(group, history, offsets):
             await eventually(offsets.are_answered, "offsets are answered")
             for number in range(ROUNDS):

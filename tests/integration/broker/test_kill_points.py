@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.codes import ResponseCode
 from tests.chaos.faults import orders_of
 from tests.chaos.member import KILL, order, program
 from tests.integration.broker.broker_group import HERE, BrokerGroup, Member
-from tests.integration.broker.cluster import TOPIC, RawClient
-from tests.integration.broker.test_a_group_over_kills import Offsets, check_logs, working
-from tests.integration.broker.test_kill_loop import QUEUES
+from tests.integration.broker.cluster import TOPIC
+from tests.integration.broker.test_a_group_over_kills import Offsets, begin, check_logs, working
 from tests.integration.broker.test_kills_and_promotions import more_acknowledged, stored_at
 from tests.simulation.history import (
     History,
@@ -45,12 +43,7 @@ async def test_a_group_loses_nothing_acknowledged_wherever_a_broker_is_killed(
     group, history = group_with_points(tmp_path), History()
     offsets = Offsets(group)
     try:
-        await group.start()
-        client = RawClient((await group.leader()).address)
-        for topic in ("made", offsets.topic):
-            assert (await client.make_topic(topic)).code == ResponseCode.SUCCESS
-        assert (await client.send(b"the first", queue_id=QUEUES)).code == ResponseCode.SUCCESS
-        await client.close()
+        await begin(group, offsets)
         async with working(group, history, offsets):
             for number, point in enumerate(POINTS):
                 await more_acknowledged(history)
