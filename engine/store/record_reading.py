@@ -42,7 +42,7 @@ BLANK_MAGIC = -875286124  # 0xCBD43194
 TRANSACTION_MASK = 0xC
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
-WITH_QUEUE_OFFSET = (0, TRANSACTION_COMMIT)
+_WITH_QUEUE_OFFSET = (0, TRANSACTION_COMMIT)
 MULTI_TAGS = 0x2
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
@@ -104,7 +104,7 @@ class DispatchRequest(msgspec.Struct):
 
 def has_queue_offset(sys_flag: int) -> bool:
     """Does a message with these flags take a queue offset? Not a prepared or rolled-back one."""
-    return sys_flag & TRANSACTION_MASK in WITH_QUEUE_OFFSET
+    return sys_flag & TRANSACTION_MASK in _WITH_QUEUE_OFFSET
 
 
 # ---- reading -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from engine.foundation.errors import CorruptRecord
 from engine.store.commit_log import BLANK, BLANK_BYTES, NO_DELAYS, CommitLog
+from engine.store.queue_table import QueueKey
 from engine.store.range_sums import RangeSums
 from engine.store.record_reading import (
     BLANK_MAGIC,
@@ -23,15 +24,12 @@ from engine.store.record_reading import (
     MAGIC_V2,
     RECORD_BYTES_MAX,
     RECORD_BYTES_MIN,
-    TRANSACTION_MASK,
-    WITH_QUEUE_OFFSET,
     DispatchRequest,
     check_record,
+    has_queue_offset,
     plain_record,
 )
 
-QueueKey = tuple[str, int]
-"""(topic, queue id)"""
 MAGICS = tuple((magic & 0xFFFFFFFF).to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
 MAGIC_AT = 4
 SEARCH_CHUNK_BYTES = 1 << 20
@@ -218,7 +216,7 @@ def copied_entries(
             plain = (size, *_said(request))
         size, topic, queue_id, queue_offset, sys_flag, stored_ms = plain
         at += size
-        if sys_flag & TRANSACTION_MASK in WITH_QUEUE_OFFSET:
+        if has_queue_offset(sys_flag):
             next_offsets[topic, queue_id] = queue_offset + 1
     return Copied(requests, next_offsets, stored_ms, at)
 

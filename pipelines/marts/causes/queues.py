@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ FEW_QUEUES: Final = 8
 """One queue in so many may stand out with others; of fewer queues one alone."""
 SLOTS_OF_GIVEN: Final = 3
 """Slots of a group from which on it is known what its queues were given in the last two."""
+
+Count = TypeVar("Count", int, Positions)
+"""One, or a number per place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +103,17 @@ def _up_to(values: Positions, begins: Positions, of: Positions) -> Positions:
 
 def _skewed_percents(part: Positions, whole: Positions) -> Positions:
     """From where on so many of all queues stand out."""
-    fair = 100 * part // whole
-    return np.asarray(np.maximum(SKEW_PERCENT, fair + (100 - fair) // 3))
+    return np.asarray(np.maximum(SKEW_PERCENT, _third_beyond_fair(part, whole)))
 
 
 def _skewed_percent(part: int, whole: int) -> int:
     """The same of one."""
+    return max(SKEW_PERCENT, _third_beyond_fair(part, whole))
+
+
+def _third_beyond_fair(part: Count, whole: Count) -> Count:
     fair = 100 * part // whole
-    return max(SKEW_PERCENT, fair + (100 - fair) // 3)
+    return fair + (100 - fair) // 3
 
 
 def skewed_queue(group: Figures) -> Iterator[Finding]:
